@@ -1,0 +1,1 @@
+"""What it is trained on: clusters of devices and links."""

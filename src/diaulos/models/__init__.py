@@ -1,0 +1,1 @@
+"""What is trained: layer graphs and their readers."""

@@ -1,0 +1,147 @@
+"""The project's own layer graph file: JSON with a version tag and units in its keys."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diaulos.documents import Value, read_json, write_json
+from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.models.piper import PiperFile, parse_piper
+
+FORMAT = "diaulos.layer_graph/1"
+_OPTION_KEYS = ("name", "tensor_parallel", "seconds", "parameter_bytes", "activation_bytes")
+_OPTION_EXTRAS = (
+    "forward_seconds",
+    "update_seconds",
+    "fixed_memory",
+    "input_sync_bytes",
+    "output_sync_bytes",
+)
+_MEMORY_KEYS = tuple(f"{kind}_bytes" for kind in FixedMemory().by_kind())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphFile:
+    """A graph, and the planning defaults that Piper's files carry along."""
+
+    graph: LayerGraph
+    piper: PiperFile | None = None
+
+
+def read_graph(path: Path) -> GraphFile:
+    """A layer graph from a file of either format; the `format` key tells them apart."""
+    document = read_json(path)
+    if "format" not in document.members():
+        piper = parse_piper(document)
+        return GraphFile(graph=piper.graph, piper=piper)
+    return GraphFile(graph=parse_graph(document))
+
+
+def write_graph(path: Path, graph: LayerGraph) -> None:
+    """Write a layer graph; reading it back gives an equal one."""
+    write_json(path, format_graph(graph))
+
+
+def parse_graph(document: Value) -> LayerGraph:
+    """The graph of a parsed document."""
+    fields = document.fields(("format", "layers", "edges"), ("provenance",))
+    if fields["format"].text() != FORMAT:
+        raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
+    provenance = fields["provenance"].members() if "provenance" in fields else {}
+    layers = tuple(_parse_layer(layer) for layer in fields["layers"].items())
+    edges = tuple(_parse_edge(edge) for edge in fields["edges"].items())
+    with document.context():
+        return LayerGraph(
+            layers=layers,
+            edges=edges,
+            provenance={key: value.text() for key, value in provenance.items()},
+        )
+
+
+def format_graph(graph: LayerGraph) -> dict[str, Any]:
+    """The document of a graph."""
+    return {
+        "format": FORMAT,
+        "provenance": dict(graph.provenance),
+        "layers": [
+            {
+                "id": layer.id,
+                **({} if layer.name is None else {"name": layer.name}),
+                "options": [_format_option(option) for option in layer.options],
+            }
+            for layer in graph.layers
+        ],
+        "edges": [
+            {"source": edge.source, "target": edge.target, "bytes": edge.bytes}
+            for edge in graph.edges
+        ],
+    }
+
+
+def _parse_layer(value: Value) -> Layer:
+    fields = value.fields(("id", "options"), ("name",))
+    options = tuple(_parse_option(option) for option in fields["options"].items())
+    with value.context():
+        return Layer(
+            id=fields["id"].integer(),
+            name=fields["name"].text() if "name" in fields else None,
+            options=options,
+        )
+
+
+def _parse_option(value: Value) -> Option:
+    fields = value.fields(_OPTION_KEYS, _OPTION_EXTRAS)
+    numbers = {
+        key: fields[key].number()
+        for key in ("seconds", "forward_seconds", "update_seconds")
+        if key in fields
+    }
+    with value.context():
+        return Option(
+            name=fields["name"].text(),
+            tensor_parallel=fields["tensor_parallel"].integer(minimum=1),
+            parameter_bytes=fields["parameter_bytes"].number(),
+            activation_bytes=fields["activation_bytes"].number(),
+            fixed_memory=_parse_memory(fields.get("fixed_memory")),
+            input_sync_bytes=_parse_sync(fields.get("input_sync_bytes")),
+            output_sync_bytes=_parse_sync(fields.get("output_sync_bytes")),
+            **numbers,
+        )
+
+
+def _parse_memory(value: Value | None) -> FixedMemory:
+    fields = value.fields((), _MEMORY_KEYS) if value else {}
+    return FixedMemory(**{key: amount.number() for key, amount in fields.items()})
+
+
+def _parse_sync(value: Value | None) -> dict[int, float]:
+    sync = {}
+    for key, amount in (value.members() if value else {}).items():
+        if not key.lstrip("-").isdecimal():
+            raise amount.error(f"has the key {key!r}", "it must be the id of a layer")
+        sync[int(key)] = amount.number()
+    return sync
+
+
+def _parse_edge(value: Value) -> Edge:
+    fields = value.fields(("source", "target", "bytes"))
+    return Edge(
+        source=fields["source"].integer(),
+        target=fields["target"].integer(),
+        bytes=fields["bytes"].number(),
+    )
+
+
+def _format_option(option: Option) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": option.name, "tensor_parallel": option.tensor_parallel}
+    document["seconds"] = option.seconds
+    if option.forward_seconds is not None:
+        document["forward_seconds"] = option.forward_seconds
+    document["update_seconds"] = option.update_seconds
+    document["parameter_bytes"] = option.parameter_bytes
+    document["activation_bytes"] = option.activation_bytes
+    memory = option.fixed_memory.by_kind()
+    document["fixed_memory"] = {f"{kind}_bytes": amount for kind, amount in memory.items()}
+    for key in ("input_sync_bytes", "output_sync_bytes"):
+        document[key] = {str(neighbour): amount for neighbour, amount in getattr(option, key).items()}
+    return document

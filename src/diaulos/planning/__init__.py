@@ -1,0 +1,1 @@
+"""Plans, their evaluation, and the planners."""

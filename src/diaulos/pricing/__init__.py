@@ -1,0 +1,1 @@
+"""Seconds and bytes of each layer option, and the memory account."""

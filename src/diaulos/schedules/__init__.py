@@ -1,0 +1,1 @@
+"""Action lists per rank: generated, checked, simulated."""

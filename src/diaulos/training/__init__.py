@@ -1,0 +1,1 @@
+"""A plan on torch.distributed."""
