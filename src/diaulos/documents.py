@@ -77,6 +77,12 @@ class Value:
             raise self.error(f"is {self.raw}", f"it must be at least {minimum}")
         return self.raw
 
+    def boolean(self) -> bool:
+        """True or false."""
+        if not isinstance(self.raw, bool):
+            raise self._wrong_type("true or false")
+        return self.raw
+
     def text(self) -> str:
         """A string."""
         if not isinstance(self.raw, str):

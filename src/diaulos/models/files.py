@@ -13,6 +13,7 @@ _OPTION_KEYS = ("name", "tensor_parallel", "seconds", "parameter_bytes", "activa
 _OPTION_EXTRAS = (
     "forward_seconds",
     "update_seconds",
+    "recompute",
     "fixed_memory",
     "input_sync_bytes",
     "output_sync_bytes",
@@ -100,6 +101,7 @@ def _parse_option(value: Value) -> Option:
         return Option(
             name=fields["name"].text(),
             tensor_parallel=fields["tensor_parallel"].integer(minimum=1),
+            recompute=fields["recompute"].boolean() if "recompute" in fields else False,
             parameter_bytes=fields["parameter_bytes"].number(),
             activation_bytes=fields["activation_bytes"].number(),
             fixed_memory=_parse_memory(fields.get("fixed_memory")),
@@ -138,6 +140,7 @@ def _format_option(option: Option) -> dict[str, Any]:
     if option.forward_seconds is not None:
         document["forward_seconds"] = option.forward_seconds
     document["update_seconds"] = option.update_seconds
+    document["recompute"] = option.recompute
     document["parameter_bytes"] = option.parameter_bytes
     document["activation_bytes"] = option.activation_bytes
     memory = option.fixed_memory.by_kind()

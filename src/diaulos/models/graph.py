@@ -64,6 +64,8 @@ class Option:
     """The forward part of `seconds`; None where the source did not measure it apart."""
     update_seconds: float = 0.0
     """The optimizer's share, once per batch."""
+    recompute: bool = False
+    """Whether the backward runs the forward again instead of keeping its activations."""
     parameter_bytes: float
     """What data-parallel replicas reduce."""
     activation_bytes: float

@@ -17,6 +17,7 @@ _OPTION_KEYS = (
     "syncTimeFw",
     "syncTimeBw",
 )
+_RECOMPUTE_NAME = "activation recomp"
 _MICROBATCH_KEYS = ("mbsInBatch", "maxBatchSize")
 
 
@@ -120,6 +121,7 @@ def _parse_option(value: Value, degree: int) -> Option:
         return Option(
             name=name,
             tensor_parallel=degree,
+            recompute=name == _RECOMPUTE_NAME,
             fixed_memory=FixedMemory(unspecified_bytes=fixed),
             **numbers,
             **sync,
