@@ -1,0 +1,87 @@
+"""The action: the one thing that is checked, simulated, executed, traced and printed.
+
+An action is written as its stage, its kind and its number: `2F0` is the forward of microbatch 0 on
+stage 2, `1SEND_B3` sends the gradient of microbatch 3 from stage 1 backwards, `0UPDATE4` applies
+the update of batch 4. Forwards and backwards carry the weight version that they use: `2F9@1`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from diaulos.errors import InputError
+
+
+class Kind(Enum):
+    """What an action does; the value is its text."""
+
+    FORWARD = "F"
+    BACKWARD = "B"
+    SEND_FORWARD = "SEND_F"
+    RECEIVE_FORWARD = "RECV_F"
+    SEND_BACKWARD = "SEND_B"
+    RECEIVE_BACKWARD = "RECV_B"
+    REDUCE = "REDUCE"
+    """Hand over the gradients of a batch: summed over replicas, norms over stages."""
+    UPDATE = "UPDATE"
+    """Apply the optimizer to a batch: makes the next weight version."""
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether it is a forward or a backward."""
+        return self in (Kind.FORWARD, Kind.BACKWARD)
+
+    @property
+    def is_send(self) -> bool:
+        """Whether it gives a tensor to another stage."""
+        return self in (Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+
+    @property
+    def is_receive(self) -> bool:
+        """Whether it takes a tensor from another stage."""
+        return self in (Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether its number is that of a batch and not of a microbatch."""
+        return self in (Kind.REDUCE, Kind.UPDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step of one rank."""
+
+    stage: int
+    kind: Kind
+    number: int
+    """The microbatch, counted through all batches; for REDUCE and UPDATE the batch."""
+    version: int | None = None
+    """The weight version that a forward or backward uses: how many updates it has seen."""
+
+    def __str__(self) -> str:
+        tag = "" if self.version is None else f"@{self.version}"
+        return f"{self.stage}{self.kind.value}{self.number}{tag}"
+
+    def matching_send(self) -> "Action":
+        """The send, on the neighbouring stage, that a receive waits for."""
+        if self.kind is Kind.RECEIVE_FORWARD:
+            return Action(self.stage - 1, Kind.SEND_FORWARD, self.number)
+        return Action(self.stage + 1, Kind.SEND_BACKWARD, self.number)
+
+
+_PATTERN = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|REDUCE|UPDATE|F|B)(\d+)(?:@(\d+))?")
+
+
+def parse_action(text: str) -> Action:
+    """The action of a text such as `2F0`, `1SEND_B3` or `0F9@1`."""
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None:
+        raise InputError(
+            f"{text!r} is not an action",
+            "an action is a stage, a kind and a number",
+            "for example 2F0, 1SEND_B3 or 0UPDATE4",
+        )
+    kind = Kind(match[2])
+    if match[4] is not None and not kind.is_compute:
+        raise InputError(f"{text!r} has a weight version", "only forwards and backwards have one")
+    return Action(int(match[1]), kind, int(match[3]), None if match[4] is None else int(match[4]))

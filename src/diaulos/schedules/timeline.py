@@ -1,0 +1,186 @@
+"""The timeline: what each rank did when, planned or measured, in one form."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from diaulos.documents import Value, read_json, write_json
+from diaulos.errors import InputError
+from diaulos.schedules.actions import Action, Kind, parse_action
+
+FORMAT = "diaulos.timeline/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An action of a rank, from its start to its end; waiting for others is not part of it."""
+
+    rank: int
+    action: Action
+    start_seconds: float
+    end_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end_seconds - self.start_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """From this moment on a rank holds this many bytes."""
+
+    rank: int
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """Computations and updates of all ranks, by time within each rank."""
+
+    name: str
+    microbatches: int
+    """Of one batch, over all replicas."""
+    events: tuple[Event, ...]
+    memory: tuple[MemoryPoint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise InputError("a timeline has no events", "it needs at least one")
+
+    @cached_property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return 1 + max(event.rank for event in self.events)
+
+    @cached_property
+    def start_seconds(self) -> float:
+        """When the first event starts."""
+        return min(event.start_seconds for event in self.events)
+
+    @cached_property
+    def makespan_seconds(self) -> float:
+        """From the first start to the last end."""
+        return max(event.end_seconds for event in self.events) - self.start_seconds
+
+    def of_rank(self, rank: int) -> tuple[Event, ...]:
+        """The events of a rank."""
+        return self._by_rank[rank]
+
+    def busy_seconds(self, rank: int) -> float:
+        """How long a rank computes and updates."""
+        return sum(event.seconds for event in self.of_rank(rank))
+
+    @cached_property
+    def bubble_fraction(self) -> float:
+        """The idle share of all ranks, from the first start to the last end."""
+        busy = sum(self.busy_seconds(rank) for rank in range(self.ranks))
+        return 1.0 - busy / (self.makespan_seconds * self.ranks) if self.makespan_seconds else 0.0
+
+    @cached_property
+    def batch_ends_seconds(self) -> tuple[float, ...]:
+        """When the last backward of each batch ends, batch by batch."""
+        ends: dict[int, float] = {}
+        for event in self.events:
+            if event.action.kind is Kind.BACKWARD:
+                batch = event.action.number // self.microbatches
+                ends[batch] = max(event.end_seconds, ends.get(batch, event.end_seconds))
+        return tuple(ends[batch] for batch in sorted(ends))
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """The median time from the end of one batch to the end of the next.
+
+        With a single batch, its whole time.
+        """
+        ends = self.batch_ends_seconds
+        if len(ends) < 2:
+            return self.makespan_seconds
+        return median(after - before for before, after in zip(ends, ends[1:], strict=False))
+
+    @cached_property
+    def step_bubble_fraction(self) -> float:
+        """The idle share of all ranks within a step.
+
+        Each rank's busy time per batch over the step time; unlike `bubble_fraction` it does not
+        count the fill and drain of a run that is flushed only at its ends.
+        """
+        batches = max(len(self.batch_ends_seconds), 1)
+        busy = sum(self.busy_seconds(rank) for rank in range(self.ranks))
+        return 1.0 - busy / (batches * self.ranks * self.step_seconds) if self.step_seconds else 0.0
+
+    def peak_memory_bytes(self, rank: int) -> float:
+        """The most bytes that a rank holds at a time, 0 where memory is not known."""
+        return max((point.bytes for point in self.memory if point.rank == rank), default=0.0)
+
+    def peak_in_flight(self, rank: int) -> int:
+        """The most microbatches between forward and backward on a rank at a time."""
+        return max(self._in_flight(rank), default=0)
+
+    def _in_flight(self, rank: int) -> Iterator[int]:
+        count = 0
+        for event in self.of_rank(rank):
+            count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(event.action.kind, 0)
+            yield count
+
+    @cached_property
+    def _by_rank(self) -> tuple[tuple[Event, ...], ...]:
+        rows: list[list[Event]] = [[] for _ in range(self.ranks)]
+        for event in self.events:
+            rows[event.rank].append(event)
+        return tuple(tuple(sorted(row, key=lambda event: event.start_seconds)) for row in rows)
+
+
+def format_timeline(timeline: Timeline) -> dict[str, Any]:
+    """The document of a timeline."""
+    return {
+        "format": FORMAT,
+        "name": timeline.name,
+        "microbatches": timeline.microbatches,
+        "events": [
+            [event.rank, str(event.action), event.start_seconds, event.end_seconds]
+            for event in timeline.events
+        ],
+        "memory": [[point.rank, point.seconds, point.bytes] for point in timeline.memory],
+    }
+
+
+def write_timeline(path: Path, timeline: Timeline) -> None:
+    """Write a timeline as JSON; reading it back gives an equal one."""
+    write_json(path, format_timeline(timeline))
+
+
+def read_timeline(path: Path) -> Timeline:
+    """A timeline from a JSON file."""
+    fields = read_json(path).fields(("format", "name", "microbatches", "events", "memory"))
+    if fields["format"].text() != FORMAT:
+        raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
+    return Timeline(
+        name=fields["name"].text(),
+        microbatches=fields["microbatches"].integer(minimum=1),
+        events=tuple(_parse_event(value) for value in fields["events"].items()),
+        memory=tuple(_parse_point(value) for value in fields["memory"].items()),
+    )
+
+
+def _parse_event(value: Value) -> Event:
+    rank, action, start, end = _cells(value, 4)
+    with action.context():
+        parsed = parse_action(action.text())
+    return Event(rank.integer(minimum=0), parsed, start.number(), end.number())
+
+
+def _parse_point(value: Value) -> MemoryPoint:
+    rank, seconds, size = _cells(value, 3)
+    return MemoryPoint(rank.integer(minimum=0), seconds.number(), size.number())
+
+
+def _cells(value: Value, count: int) -> list[Value]:
+    cells = value.items()
+    if len(cells) != count:
+        raise value.error(f"has {len(cells)} elements", f"it must have {count}")
+    return cells
