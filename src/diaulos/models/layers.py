@@ -1,0 +1,85 @@
+"""A model that can be trained in stages: layers by name, built one at a time."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from diaulos.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """A layer before it exists: its name, and how to build it.
+
+    The module takes one tensor, the output of the layer before, and returns one tensor.
+    `build` must survive pickling, since ranks are processes of their own: a top-level class or
+    function, or a `functools.partial` of one.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InputError("a layer has an empty name", "weights are initialised by layer name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredModel:
+    """A chain of layers with its loss: all that training and measuring need to know of a model."""
+
+    layers: tuple[LayerSpec, ...]
+    """From the input end to the output end."""
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """(outputs of the last layer, targets) to the SUM of the token losses of a microbatch.
+
+    Whoever trains divides once by the tokens of the global batch.
+    """
+    example: Callable[[int], tuple[Tensor, Tensor]]
+    """(microbatch size) to inputs and targets of the shape and type that training will see."""
+    tokens_per_sample: int
+    """Terms that one sample adds to the loss."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What the model is, for the provenance of its prices."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise InputError("the model has no layers", "it needs at least one")
+        if self.tokens_per_sample < 1:
+            raise InputError(
+                f"tokens_per_sample is {self.tokens_per_sample}", "it must be at least 1"
+            )
+        names = [layer.name for layer in self.layers]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(
+                    f"two layers are called {name!r}",
+                    "names are unique, since weights are initialised and saved by layer name",
+                )
+
+    def layer(self, name: str) -> LayerSpec:
+        """The layer of this name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        known = ", ".join(layer.name for layer in self.layers)
+        raise InputError(f"there is no layer {name!r}", f"the model has {known}")
+
+
+def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
+    """The layer on the CPU, its weights drawn from (seed, layer name) and nothing else.
+
+    Any split of the model, in any order, on any rank thus starts from the same weights. The
+    random state of the caller is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(_layer_seed(seed, spec.name))
+        return spec.build()
+
+
+def _layer_seed(seed: int, name: str) -> int:
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=False)
