@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -100,7 +101,7 @@ class Timeline:
         ends = self.batch_ends_seconds
         if len(ends) < 2:
             return self.makespan_seconds
-        return median(after - before for before, after in zip(ends, ends[1:], strict=False))
+        return median(after - before for before, after in pairwise(ends))
 
     @cached_property
     def step_bubble_fraction(self) -> float:
