@@ -1,0 +1,107 @@
+"""The process groups of a run, made in one place, and who the ranks are in them."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from diaulos.errors import InputError
+from diaulos.schedules.schedule import PipelineShape
+
+
+class Store(Protocol):
+    """Where ranks leave notes for each other: any `torch.distributed` store."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write a note."""
+
+    def get(self, key: str) -> bytes:
+        """Read a note; waits until it is there."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether notes are there."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Write a note where it still is as expected, and read it; "" expects none."""
+
+    def clone(self) -> "Store":
+        """Another connection to the same notes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """One rank's view of the run: its place in the pipeline and its communicators.
+
+    Forward and backward traffic, the sums over replicas and the sums over all ranks each have a
+    communicator of their own, so that none waits behind another.
+    """
+
+    shape: PipelineShape
+    rank: int
+    device: torch.device
+    store: Store
+    forward: dist.ProcessGroup
+    backward: dist.ProcessGroup
+    replicas: dist.ProcessGroup | None
+    """The ranks that hold the same stage; None where there is only one."""
+    world: dist.ProcessGroup
+
+    @property
+    def stage(self) -> int:
+        """The stage of this rank."""
+        return self.shape.stage_of(self.rank)
+
+    @property
+    def is_first_stage(self) -> bool:
+        """Whether it takes the inputs of the model."""
+        return self.stage == 0
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether it computes the loss."""
+        return self.stage == self.shape.stages - 1
+
+    @property
+    def is_first_replica(self) -> bool:
+        """Whether it speaks for its stage in sums over stages."""
+        return self.shape.replica_of(self.rank) == 0
+
+    @property
+    def is_speaker(self) -> bool:
+        """Whether it is the one rank that reports the run: it has the loss."""
+        return self.is_last_stage and self.is_first_replica
+
+    def named(self, rank: int) -> str:
+        """How messages call a rank."""
+        return f"rank {rank} (stage {self.shape.stage_of(rank)})"
+
+
+def make_groups(shape: PipelineShape, store: Store, device: torch.device) -> Groups:
+    """The groups of this rank; every rank of the initialised default group calls it."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size != shape.ranks:
+        raise InputError(
+            f"{world_size} ranks were started",
+            f"the plan has {shape.ranks}: {' + '.join(map(str, shape.replicas))} replicas of "
+            f"{shape.stages} stages",
+            f"start {shape.ranks} ranks",
+        )
+    everyone = list(range(shape.ranks))
+    forward, backward, world = (dist.new_group(everyone) for _ in range(3))
+    replicas = None
+    for stage in range(shape.stages):
+        members = list(shape.ranks_of(stage))
+        if len(members) > 1:  # every rank takes part in making every group, in the same order
+            group = dist.new_group(members)
+            replicas = group if rank in members else replicas
+    return Groups(
+        shape=shape,
+        rank=rank,
+        device=device,
+        store=store,
+        forward=forward,
+        backward=backward,
+        replicas=replicas,
+        world=world,
+    )

@@ -1,0 +1,122 @@
+"""What a rank writes down while it runs, and how the measured timeline is read from it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from diaulos.errors import InputError
+from diaulos.schedules.actions import Action, parse_action
+from diaulos.schedules.timeline import Event, Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One batch, as a rank saw it."""
+
+    batch: int
+    loss: float
+    """Mean per token over the whole batch; the same on every rank."""
+    gradient_norm: float
+    """Of the whole model, before clipping; the same on every rank."""
+    step_seconds: float
+    """From this rank's last backward of the batch before to that of this batch."""
+    tokens_per_second: float
+    bubble_fraction: float
+    """The share of the step in which the average rank neither computed nor updated."""
+    weight_versions: int
+    """The most versions alive on this rank so far."""
+    in_flight: int
+    """The most microbatches between forward and backward on this rank so far."""
+
+
+class RankRecorder:
+    """Actions with their times and steps of one rank, kept, and written to a file where asked."""
+
+    def __init__(self, rank: int, folder: Path | None) -> None:
+        self.rank = rank
+        self.events: list[Event] = []
+        self.steps: list[StepRecord] = []
+        # Wall-clock time of day, so that ranks agree; advanced by a clock that never jumps.
+        self._epoch_seconds = time.time() - time.perf_counter()
+        self._file = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = record_path(folder, rank).open("w", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def now(self) -> float:
+        """The time in seconds."""
+        return self._epoch_seconds + time.perf_counter()
+
+    def action(self, action: Action, start_seconds: float) -> float:
+        """Note an action that ends now; gives its seconds."""
+        event = Event(self.rank, action, start_seconds, self.now())
+        self.events.append(event)
+        self._write({"action": str(action), "start": event.start_seconds, "end": event.end_seconds})
+        return event.seconds
+
+    def step(self, record: StepRecord) -> None:
+        """Note a step, and make all that was noted so far readable to others."""
+        self.steps.append(record)
+        self._write({"step": asdict(record)})
+        if self._file is not None:
+            self._file.flush()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(line) + "\n")
+
+
+def record_path(folder: Path, rank: int) -> Path:
+    """Where a rank's record stands in a run folder."""
+    return folder / f"rank_{rank}.jsonl"
+
+
+def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeline:
+    """The measured timeline of a run, its first action at 0 seconds."""
+    events = []
+    for rank in range(_ranks_recorded(folder)):
+        for line in _lines(folder, rank):
+            if "action" in line:
+                action = parse_action(line["action"])
+                events.append(Event(rank, action, line["start"], line["end"]))
+    start = min((event.start_seconds for event in events), default=0.0)
+    return Timeline(
+        name=name,
+        microbatches=microbatches,
+        events=tuple(
+            Event(e.rank, e.action, e.start_seconds - start, e.end_seconds - start) for e in events
+        ),
+    )
+
+
+def read_steps(folder: Path) -> list[StepRecord]:
+    """The steps of a run as its last rank saw them."""
+    lines = _lines(folder, _ranks_recorded(folder) - 1)
+    return [StepRecord(**line["step"]) for line in lines if "step" in line]
+
+
+def _ranks_recorded(folder: Path) -> int:
+    ranks = len(list(folder.glob("rank_*.jsonl")))
+    if ranks == 0:
+        raise InputError("has no record of a run", "it has a rank_0.jsonl", where=str(folder))
+    return ranks
+
+
+def _lines(folder: Path, rank: int) -> list[dict[str, Any]]:
+    text = record_path(folder, rank).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]

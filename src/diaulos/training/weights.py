@@ -1,0 +1,133 @@
+"""The weight versions of a stage: which are alive, where they are, and how the next is made.
+
+Version v is what the weights are after v updates. It lives in bank v mod n, n being the number of
+versions that the schedule keeps (1 with a flush, 2 for 2BW):
+
+    forward and backward of batch t   read version max(t-1, 0)      bank (t-1) mod 2
+    update t reads version t          and the gradients of batch t  bank  t    mod 2
+             writes version t+1       over version t-1              bank (t+1) mod 2
+
+When update t runs, nothing that used version t-1 is in flight any more, so its bank is free.
+A bank is a copy of the stage's module: the autograd graph of each microbatch points at the copy
+that its forward used, so its backward, recomputation included, cannot see other weights.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from diaulos.errors import CheckError
+from diaulos.training.stage import StageModule
+
+OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
+"""Builds an optimizer over parameters, such as `partial(torch.optim.AdamW, lr=1e-3)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one microbatch to compute with a version, from its forward to its backward."""
+
+    version: int
+    module: StageModule
+
+
+class WeightVersions:
+    """The weights of one stage in the versions that a schedule keeps, and their optimizer."""
+
+    def __init__(self, module: StageModule, kept: int, make_optimizer: OptimizerFactory) -> None:
+        self._banks = [module, *(copy.deepcopy(module) for _ in range(kept - 1))]
+        self._parameters = [list(bank.parameters()) for bank in self._banks]
+        self._leases: Counter[int] = Counter()
+        self.newest = 0
+        self.peak_alive = 1
+        """The most versions that were newest or leased at a time."""
+        self.names = [name for name, _ in module.named_weights()]
+        self.optimizer = make_optimizer(self._parameters[0])
+
+    @property
+    def kept(self) -> int:
+        """How many banks there are."""
+        return len(self._banks)
+
+    def lease(self, version: int) -> Lease:
+        """The module that holds a version, kept from being overwritten until it is released."""
+        if not self.newest - self.kept < version <= self.newest:
+            raise CheckError(
+                f"version {version} of the weights is not alive; the newest is {self.newest} and "
+                f"{self.kept} are kept"
+            )
+        self._leases[version] += 1
+        self.peak_alive = max(self.peak_alive, len({*+self._leases, self.newest}))
+        return Lease(version, self._bank(version))
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back after its backward."""
+        self._leases[lease.version] -= 1
+
+    def take_gradients(self, version: int) -> list[Tensor]:
+        """The gradients accumulated on a version, which has none afterwards.
+
+        Raises `CheckError` naming the parameters that have none: training would silently leave
+        them as they are.
+        """
+        parameters = self._parameters[version % self.kept]
+        gradients = [parameter.grad for parameter in parameters]
+        missing = [
+            name for name, gradient in zip(self.names, gradients, strict=True) if gradient is None
+        ]
+        if missing:
+            raise CheckError(f"no gradient reached {', '.join(missing[:10])}")
+        for parameter in parameters:
+            parameter.grad = None
+        return [gradient for gradient in gradients if gradient is not None]
+
+    def update(self, gradients: Sequence[Tensor]) -> None:
+        """Make the next version from the newest one and the gradients given."""
+        self._check_free(self.newest + 1 - self.kept)
+        source = self._parameters[self.newest % self.kept]
+        target = self._parameters[(self.newest + 1) % self.kept]
+        if self.kept > 1:
+            with torch.no_grad():
+                torch._foreach_copy_([*target], [*source])
+            self._move_optimizer(source, target)
+        for parameter, gradient in zip(target, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        for parameter in target:
+            parameter.grad = None
+        self.newest += 1
+
+    def named(self, version: int) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters of a version that is alive, by their name in the whole model."""
+        return self._bank(version).named_weights()
+
+    def optimizer_state(self) -> dict[str, dict[str, Tensor]]:
+        """The optimizer's tensors by parameter name."""
+        newest = self._parameters[self.newest % self.kept]
+        return {
+            name: dict(self.optimizer.state[parameter])
+            for name, parameter in zip(self.names, newest, strict=True)
+        }
+
+    def _bank(self, version: int) -> StageModule:
+        return self._banks[version % self.kept]
+
+    def _check_free(self, replaced: int) -> None:
+        if self.kept > 1 and self._leases[replaced]:
+            raise CheckError(
+                f"update {self.newest} would replace version {replaced}, which "
+                f"{self._leases[replaced]} microbatches in flight still use"
+            )
+
+    def _move_optimizer(self, source: list[nn.Parameter], target: list[nn.Parameter]) -> None:
+        """Let the optimizer, with its state, go on from the source's tensors on the target's."""
+        (group,) = self.optimizer.param_groups
+        group["params"] = target
+        for old, new in zip(source, target, strict=True):
+            if old in self.optimizer.state:
+                self.optimizer.state[new] = self.optimizer.state.pop(old)

@@ -1,0 +1,93 @@
+"""A small job for tests: a GPT of bytes, planned by hand."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from diaulos.models.gpt import GPTConfig, gpt
+from diaulos.models.graph import Edge, Layer, LayerGraph, Option
+from diaulos.models.layers import LayeredModel
+from diaulos.planning.plan import Plan, Stage
+from diaulos.training.job import TrainingJob
+
+CONFIG = GPTConfig(layers=4, width=16, heads=2, sequence_length=8, vocabulary=32)
+
+
+@dataclass(frozen=True)
+class RandomTokens:
+    """Microbatches that are a function of batch and microbatch."""
+
+    config: GPTConfig = CONFIG
+    size: int = 2
+
+    def __call__(self, batch: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(1000 * batch + microbatch)
+        shape = (self.size, self.config.sequence_length + 1)
+        tokens = torch.randint(self.config.vocabulary, shape, generator=generator)
+        return tokens[:, :-1], tokens[:, 1:]
+
+
+def graph_of(model: LayeredModel) -> LayerGraph:
+    """A graph with made-up prices for a model."""
+    options = tuple(
+        Option(name=name, recompute=recompute, seconds=1, parameter_bytes=1, activation_bytes=1)
+        for name, recompute in (("plain", False), ("recompute", True))
+    )
+    return LayerGraph(
+        layers=tuple(
+            Layer(id=index, name=spec.name, options=options)
+            for index, spec in enumerate(model.layers)
+        ),
+        edges=tuple(
+            Edge(source=index, target=index + 1, bytes=1) for index in range(len(model.layers) - 1)
+        ),
+    )
+
+
+def plan_of(
+    layers: int, replicas: tuple[int, ...], microbatches: int, *, recompute: bool = False
+) -> Plan:
+    """Stages of about equal numbers of layers, with these replicas."""
+    bounds = [round(layers * stage / len(replicas)) for stage in range(len(replicas) + 1)]
+    option = "recompute" if recompute else "plain"
+    return Plan(
+        microbatches=microbatches,
+        stages=tuple(
+            Stage(
+                layers=tuple(range(first, last)),
+                data_parallel=degree,
+                tensor_parallel=1,
+                options=dict.fromkeys(range(first, last), option),
+            )
+            for first, last, degree in zip(bounds[:-1], bounds[1:], replicas, strict=True)
+        ),
+    )
+
+
+def toy_job(
+    schedule: str,
+    replicas: tuple[int, ...],
+    microbatches: int,
+    *,
+    batches: int = 5,
+    recompute: bool = False,
+    make_optimizer: partial[torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=1e-2),
+    clip_norm: float | None = None,
+    config: GPTConfig = CONFIG,
+) -> TrainingJob:
+    """A job over a pipeline of these replicas; `microbatches` is per replica of the widest."""
+    model = gpt(config)
+    total = microbatches * max(replicas)
+    return TrainingJob(
+        model=model,
+        graph=graph_of(model),
+        plan=plan_of(len(model.layers), replicas, total, recompute=recompute),
+        schedule=schedule,
+        data=RandomTokens(config),
+        microbatch_size=2,
+        batches=batches,
+        make_optimizer=make_optimizer,
+        clip_norm=clip_norm,
+    )
