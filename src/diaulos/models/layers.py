@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from diaulos.errors import InputError
 
@@ -78,6 +79,18 @@ def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(_layer_seed(seed, spec.name))
         return spec.build()
+
+
+def run_layer(module: nn.Module, entering: Tensor, *, recompute: bool) -> Tensor:
+    """The layer's output; with `recompute` only its input is kept, and the backward runs it again.
+
+    Training and measuring both go through here, so that what is priced is what is run.
+    """
+    # The reentrant form would silently leave a stage fed with integers without gradients.
+    output: Tensor = (
+        checkpoint(module, entering, use_reentrant=False) if recompute else module(entering)
+    )
+    return output
 
 
 def _layer_seed(seed: int, name: str) -> int:

@@ -1,0 +1,92 @@
+"""A model's layers on a device, run one microbatch at a time as a stage runs them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import AdamW, Optimizer
+
+from diaulos.models.layers import LayeredModel, build_layer, run_layer
+from diaulos.pricing.stopwatch import Stopwatch
+
+OptimizerFactory = Callable[[list[Parameter]], Optimizer]
+"""Builds an optimizer over parameters, such as `partial(torch.optim.AdamW, lr=1e-3)`."""
+
+
+def fused_adamw(parameters: list[Parameter]) -> Optimizer:
+    """AdamW in its fastest form, which reads and writes each number once."""
+    return AdamW(parameters, lr=1e-4, fused=True)
+
+
+class Chain:
+    """The layers of a model with an optimizer each; the loss counts to the last layer.
+
+    Every layer is a graph of its own, so that its backward can be timed apart.
+    """
+
+    def __init__(
+        self,
+        model: LayeredModel,
+        *,
+        microbatch_size: int,
+        optimizer: OptimizerFactory,
+        device: torch.device,
+    ) -> None:
+        self.device = device
+        self.modules = [build_layer(spec, seed=0).to(device) for spec in model.layers]
+        self.inputs, self.targets = (tensor.to(device) for tensor in model.example(microbatch_size))
+        self._loss = model.loss
+        tokens = microbatch_size * model.tokens_per_sample
+        self._scale = torch.tensor(1.0 / tokens, device=device)
+        weights = [list(module.parameters()) for module in self.modules]
+        self.optimizers = [optimizer(some) if some else None for some in weights]
+
+    def run_microbatch(self, *, recompute: bool, watch: Stopwatch) -> None:
+        """Forward and backward; marks the watch at the start and after each layer of each."""
+        entered, left = [], []
+        hidden = self.inputs
+        watch.mark()
+        for position in range(len(self.modules)):
+            entering = self.entering(position, hidden)
+            hidden = self.run(position, entering, recompute=recompute)
+            entered.append(entering)
+            left.append(hidden)
+            watch.mark()
+        gradient: Tensor | None = self._scale
+        while left:
+            entering, leaving = entered.pop(), left.pop()
+            if leaving.requires_grad:
+                torch.autograd.backward(leaving, gradient)
+            gradient = entering.grad
+            watch.mark()
+
+    def run_microbatch_whole(self, watch: Stopwatch) -> None:
+        """Forward and backward as one graph, between two marks: what the parts must add up to."""
+        watch.mark()
+        hidden = self.inputs
+        for position in range(len(self.modules)):
+            hidden = self.run(position, hidden, recompute=False)
+        if hidden.requires_grad:
+            torch.autograd.backward(hidden, self._scale)
+        watch.mark()
+
+    def update(self, watch: Stopwatch) -> None:
+        """An optimizer step of each layer; marks the watch at the start and after each."""
+        watch.mark()
+        for optimizer in self.optimizers:
+            if optimizer is not None:
+                optimizer.step()
+                optimizer.zero_grad()
+            watch.mark()
+
+    def entering(self, position: int, hidden: Tensor) -> Tensor:
+        """A layer's input, cut from the graph before; the first takes no gradient."""
+        return hidden.detach().requires_grad_() if position else hidden
+
+    def run(self, position: int, entering: Tensor, *, recompute: bool) -> Tensor:
+        """A layer's output, or the loss after the last."""
+        output = run_layer(self.modules[position], entering, recompute=recompute)
+        if position < len(self.modules) - 1:
+            return output
+        return self._loss(output, self.targets)

@@ -1,0 +1,87 @@
+"""The seconds of a model's layers, as a rank in training spends them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from diaulos.pricing.chain import Chain
+from diaulos.pricing.stopwatch import Stopwatch
+
+MICROBATCHES_PER_BATCH = 4
+"""Gradients are added to existing ones in all but the first, as in training."""
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Seconds of one microbatch, a number per layer."""
+
+    forward_seconds: Seconds
+    backward_seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainTimes:
+    """What one process measured of a whole model."""
+
+    plain: PassTimes
+    recompute: PassTimes
+    update_seconds: Seconds
+    """A number per layer."""
+    whole_model_seconds: float
+    """Forward and backward of a microbatch as one graph, without marks between the layers."""
+
+
+def measure_times(chain: Chain, repetitions: int) -> ChainTimes:
+    """Medians over the microbatches of all repetitions, after one that does not count.
+
+    Plain, recomputed and whole microbatches take turns, so that a disturbance does not fall on one
+    kind alone. All ranks of the process group measure together: each batch begins with a barrier.
+    """
+    laps = _Laps(chain)
+    laps.repeat()
+    laps = _Laps(chain)
+    for _ in range(repetitions):
+        laps.repeat()
+    return ChainTimes(
+        plain=laps.median_pass(laps.plain),
+        recompute=laps.median_pass(laps.recompute),
+        update_seconds=np.median(np.array(laps.update), axis=0),
+        whole_model_seconds=float(np.median(np.array(laps.whole))),
+    )
+
+
+class _Laps:
+    """Laps of the stopwatch, a list per microbatch or update."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self.plain: list[list[float]] = []
+        self.recompute: list[list[float]] = []
+        self.whole: list[list[float]] = []
+        self.update: list[list[float]] = []
+
+    def repeat(self) -> None:
+        """A batch with each kind of microbatch in turn, and its update."""
+        dist.barrier()
+        for _ in range(MICROBATCHES_PER_BATCH):
+            self.plain.append(self._timed(partial(self._chain.run_microbatch, recompute=False)))
+            self.recompute.append(self._timed(partial(self._chain.run_microbatch, recompute=True)))
+            self.whole.append(self._timed(self._chain.run_microbatch_whole))
+        self.update.append(self._timed(self._chain.update))
+
+    def median_pass(self, laps: list[list[float]]) -> PassTimes:
+        """The forward laps run from the first layer to the last, the backward laps back."""
+        medians = np.median(np.array(laps), axis=0)
+        layers = len(self._chain.modules)
+        return PassTimes(forward_seconds=medians[:layers], backward_seconds=medians[layers:][::-1])
+
+    def _timed(self, run: Callable[..., None]) -> list[float]:
+        watch = Stopwatch(self._chain.device)
+        run(watch=watch)
+        return watch.laps()
