@@ -24,6 +24,8 @@ import torch.distributed as dist
 from diaulos.errors import CheckError, InputError
 
 _HOST = "127.0.0.1"
+_PRELOADED = (__name__, "torch._dynamo")
+"""Imported once for all ranks; torch imports the second when the first optimizer is made."""
 _GRACE_SECONDS = 0.3
 """How long after the first failure others may still report, before all are ended."""
 
@@ -107,7 +109,7 @@ class _Ranks:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__])
+        self._context.set_forkserver_preload(list(_PRELOADED))
         self.processes: list[BaseProcess] = []
         self.pipes: list[Connection] = []
         self.reports: dict[int, _Report] = {}
