@@ -26,6 +26,9 @@ class Kind(Enum):
     UPDATE = "UPDATE"
     """Apply the optimizer to a batch: makes the next weight version."""
 
+    # A member is the only one of its value; Enum would hash its name, which takes longer.
+    __hash__ = object.__hash__
+
     @property
     def is_compute(self) -> bool:
         """Whether it is a forward or a backward."""

@@ -2,12 +2,14 @@
 
 Every forward and backward runs exactly once, on the right replica, with the right weight version,
 which is alive; sends and receives of a link stand in the same order on both ends; no more is in
-flight than promised; each update comes after its batch's last backward and before its first use;
-and no rank waits in a circle. Linear in the number of actions.
+flight than promised; the gradients of a batch are handed over before those of the next are added;
+each update comes after its batch's last backward and before its first use; and no rank waits in a
+circle. Linear in the number of actions.
 """
 
 from dataclasses import dataclass, field
 
+from diaulos.errors import CheckError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.order import ScheduleError, execution_order
 from diaulos.schedules.schedule import Schedule
@@ -15,6 +17,7 @@ from diaulos.schedules.schedule import Schedule
 
 def check(schedule: Schedule) -> None:
     """Nothing, or a `ScheduleError` that names the first wrong action."""
+    _check_sizes(schedule)
     for rank, row in enumerate(schedule.actions):
         walk = _RankWalk(schedule, rank)
         for index, action in enumerate(row):
@@ -27,6 +30,19 @@ def check(schedule: Schedule) -> None:
     _check_links(schedule)
     for _ in execution_order(schedule):
         pass
+
+
+def _check_sizes(schedule: Schedule) -> None:
+    shape = schedule.shape
+    for name, found, wanted in (
+        ("rows of actions", len(schedule.actions), shape.ranks),
+        ("in-flight limits", len(schedule.in_flight_limits), shape.stages),
+    ):
+        if found != wanted:
+            raise CheckError(
+                f"schedule {schedule.name!r} has {found} {name}; stages of {shape.replicas} "
+                f"replicas need {wanted}"
+            )
 
 
 @dataclass
@@ -47,6 +63,8 @@ class _RankWalk:
             batch: self.schedule.shape.microbatches_of(self.rank, batch)
             for batch in self.schedule.batch_numbers
         }
+        self.kinds = self._microbatch_kinds()
+        self.needs = {kind: self._needed_before(kind) for kind in Kind}
 
     def problem_with(self, action: Action) -> str | None:
         """What is wrong with this action now, if anything; else it counts as done."""
@@ -61,7 +79,7 @@ class _RankWalk:
     def missing(self) -> Action | None:
         """The first action that the rank should have done and did not."""
         for batch in self.schedule.batch_numbers:
-            for kind in (*self._microbatch_kinds(), Kind.REDUCE, Kind.UPDATE):
+            for kind in (*self.kinds, Kind.REDUCE, Kind.UPDATE):
                 numbers = [batch] if kind.is_of_batch else self.local[batch]
                 for number in numbers:
                     if (kind, number) not in self.done:
@@ -92,18 +110,21 @@ class _RankWalk:
         if action.number not in self.local[batch]:
             owner = self.schedule.shape.rank_of(self.stage, action.number)
             return f"microbatch {action.number} runs on rank {owner}"
-        if action.kind not in self._microbatch_kinds():
+        if action.kind not in self.kinds:
             return f"stage {self.stage} has no such neighbour"
         return None
 
     def _out_of_order(self, action: Action) -> str | None:
-        for kind in self._needed_before(action.kind):
-            if (kind, action.number) not in self.done:
-                return f"{Action(self.stage, kind, action.number)} must come first"
+        needed = [(kind, action.number) for kind in self.needs[action.kind]]
         if action.kind is Kind.REDUCE:
-            for microbatch in self.local[action.number]:
-                if (Kind.BACKWARD, microbatch) not in self.done:
-                    return f"{Action(self.stage, Kind.BACKWARD, microbatch)} must come first"
+            needed = [(Kind.BACKWARD, microbatch) for microbatch in self.local[action.number]]
+        elif action.kind is Kind.BACKWARD:
+            batch_before = action.number // self.schedule.shape.microbatches - 1
+            if batch_before in self.local:
+                needed.append((Kind.REDUCE, batch_before))
+        for kind, number in needed:
+            if (kind, number) not in self.done:
+                return f"{Action(self.stage, kind, number)} must come first"
         return None
 
     def _needed_before(self, kind: Kind) -> list[Kind]:
@@ -114,7 +135,7 @@ class _RankWalk:
             Kind.SEND_BACKWARD: [Kind.BACKWARD],
             Kind.UPDATE: [Kind.REDUCE],
         }
-        possible = [*self._microbatch_kinds(), Kind.REDUCE]
+        possible = [*self.kinds, Kind.REDUCE]
         return [needed for needed in needs.get(kind, []) if needed in possible]
 
     def _wrong_version(self, action: Action) -> str | None:

@@ -44,7 +44,9 @@ def two_buffered_weights(shape: PipelineShape, batches: range) -> Schedule:
         per_batch = (shape.microbatches_of(rank, batch) for batch in batches)
         warm_up = shape.in_flight[shape.stage_of(rank)] - 1
         orders.append(_alternate(list(itertools.chain(*per_batch)), warm_up))
-    return _schedule("2bw", shape, batches, gradient_delay=1, limits=shape.in_flight, orders=orders)
+    in_all = (len(batches) * shape.microbatches // degree for degree in shape.replicas)
+    limits = tuple(map(min, shape.in_flight, in_all))
+    return _schedule("2bw", shape, batches, gradient_delay=1, limits=limits, orders=orders)
 
 
 GENERATORS: Mapping[str, Callable[[PipelineShape, range], Schedule]] = MappingProxyType(

@@ -75,15 +75,15 @@ def _check_finished(schedule: Schedule, position: list[int]) -> None:
     if not stuck:
         return
     rank, seen, story = stuck[0], [], []
-    while rank not in seen:
+    while rank not in seen and position[rank] < len(schedule.actions[rank]):
         seen.append(rank)
-        if position[rank] == len(schedule.actions[rank]):
-            break
         action = schedule.actions[rank][position[rank]]
         rank, sentence = _whom(schedule, position, rank, action)
         story.append(sentence)
-    first = seen[0]
-    raise ScheduleError(schedule, first, position[first], "deadlock: " + "; ".join(story))
+    circle = seen.index(rank) if rank in seen else 0
+    first = seen[circle]
+    problem = "deadlock: " + "; ".join(story[circle:])
+    raise ScheduleError(schedule, first, position[first], problem)
 
 
 def _whom(schedule: Schedule, position: list[int], rank: int, action: Action) -> tuple[int, str]:

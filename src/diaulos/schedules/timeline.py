@@ -80,7 +80,7 @@ class Timeline:
     def bubble_fraction(self) -> float:
         """The idle share of all ranks, from the first start to the last end."""
         busy = sum(self.busy_seconds(rank) for rank in range(self.ranks))
-        return 1.0 - busy / (self.makespan_seconds * self.ranks) if self.makespan_seconds else 0.0
+        return _idle_share(busy, self.makespan_seconds * self.ranks)
 
     @cached_property
     def batch_ends_seconds(self) -> tuple[float, ...]:
@@ -112,11 +112,11 @@ class Timeline:
         """
         batches = max(len(self.batch_ends_seconds), 1)
         busy = sum(self.busy_seconds(rank) for rank in range(self.ranks))
-        return 1.0 - busy / (batches * self.ranks * self.step_seconds) if self.step_seconds else 0.0
+        return _idle_share(busy, batches * self.ranks * self.step_seconds)
 
     def peak_memory_bytes(self, rank: int) -> float:
         """The most bytes that a rank holds at a time, 0 where memory is not known."""
-        return max((point.bytes for point in self.memory if point.rank == rank), default=0.0)
+        return self._peak_bytes.get(rank, 0.0)
 
     def peak_in_flight(self, rank: int) -> int:
         """The most microbatches between forward and backward on a rank at a time."""
@@ -129,11 +129,23 @@ class Timeline:
             yield count
 
     @cached_property
+    def _peak_bytes(self) -> dict[int, float]:
+        peaks: dict[int, float] = {}
+        for point in self.memory:
+            peaks[point.rank] = max(point.bytes, peaks.get(point.rank, point.bytes))
+        return peaks
+
+    @cached_property
     def _by_rank(self) -> tuple[tuple[Event, ...], ...]:
         rows: list[list[Event]] = [[] for _ in range(self.ranks)]
         for event in self.events:
             rows[event.rank].append(event)
         return tuple(tuple(sorted(row, key=lambda event: event.start_seconds)) for row in rows)
+
+
+def _idle_share(busy_seconds: float, all_seconds: float) -> float:
+    """What is not busy, of all; 0 where rounding or a median would make it less."""
+    return max(1.0 - busy_seconds / all_seconds, 0.0) if all_seconds else 0.0
 
 
 def format_timeline(timeline: Timeline) -> dict[str, Any]:
