@@ -15,7 +15,7 @@ from diaulos._version import __version__
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
 from diaulos.models.layers import LayeredModel
-from diaulos.pricing.chain import Chain, OptimizerFactory, fused_adamw
+from diaulos.pricing.chain import Chain, OptimizerFactory, adamw
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.pricing.sizes import LayerSizes, measure_sizes
 from diaulos.pricing.times import MICROBATCHES_PER_BATCH, ChainTimes, measure_times
@@ -50,7 +50,7 @@ def profile(
     *,
     microbatch_size: int,
     processes: int = 1,
-    optimizer: OptimizerFactory = fused_adamw,
+    optimizer: OptimizerFactory = adamw,
     repetitions: int = 3,
     device: str = "cpu",
     timeout_seconds: float = 600.0,

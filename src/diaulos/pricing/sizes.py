@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from diaulos.pricing.chain import Chain
 from diaulos.pricing.memory_probe import kept_bytes, peak_bytes
@@ -55,15 +56,15 @@ def _option_sizes(chain: Chain, position: int, hidden: Tensor, *, recompute: boo
         partial(chain.run, position, entering, recompute=recompute),
         uncounted=(entering, *module.parameters(), *module.buffers()),
     )
-    peak = _peak_bytes(chain, position, entering, recompute=recompute)
+    peak = _pass_peak_bytes(chain, position, entering, recompute=recompute)
     return OptionSizes(
         activation_bytes=kept + entering.untyped_storage().nbytes(),
-        temporary_bytes=max(peak - kept, 0),
+        temporary_bytes=max(peak - kept, _update_peak_bytes(chain.optimizers[position])),
     )
 
 
-def _peak_bytes(chain: Chain, position: int, entering: Tensor, *, recompute: bool) -> int:
-    """The most that is new at one moment of a microbatch or of an update."""
+def _pass_peak_bytes(chain: Chain, position: int, entering: Tensor, *, recompute: bool) -> int:
+    """The most that is new at one moment of a microbatch's forward and backward."""
 
     def forward_and_backward() -> None:
         output = chain.run(position, entering, recompute=recompute)
@@ -74,11 +75,15 @@ def _peak_bytes(chain: Chain, position: int, entering: Tensor, *, recompute: boo
     entering.grad = None
     peak = peak_bytes(forward_and_backward)
     entering.grad = None
-    optimizer = chain.optimizers[position]
+    return peak
+
+
+def _update_peak_bytes(optimizer: Optimizer | None) -> int:
+    """The most that is new at one moment of an update with the gradients that are there."""
     if optimizer is None:
-        return peak
+        return 0
     optimizer.step()  # the first makes the optimizer's state
-    peak = max(peak, peak_bytes(optimizer.step))
+    peak = peak_bytes(optimizer.step)
     optimizer.zero_grad()
     return peak
 
