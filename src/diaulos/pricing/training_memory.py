@@ -42,7 +42,12 @@ def with_training_state(
         )
         for layer in graph.layers
     )
-    return replace(graph, layers=layers)
+    provenance = {
+        **graph.provenance,
+        "optimizer_bytes_per_parameter_byte": f"{optimizer_bytes_per_parameter_byte:g}",
+        "weight_versions": str(weight_versions),
+    }
+    return replace(graph, layers=layers, provenance=provenance)
 
 
 def _with_state(layer: Layer, option: Option, optimizer_ratio: float, versions: int) -> Option:

@@ -1,0 +1,129 @@
+"""`diaulos profile`: measure the layers of a GPT on this machine."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from diaulos.clusters.cluster import write_cluster
+from diaulos.models.files import format_graph, write_graph
+from diaulos.models.gpt import GPTConfig, gpt
+from diaulos.models.graph import LayerGraph
+from diaulos.pricing import measure
+from diaulos.pricing.links import local_cluster
+from diaulos.pricing.training_memory import with_training_state
+from diaulos.reporting.layers_table import layers_table
+from diaulos.training.optimizers import SGD, AdamW
+from diaulos.units import parse_bytes
+
+_LEARNING_RATE = 1e-4  # changes no price
+_LEAST_WIDTH = 100
+"""Of the table, also where the output has no width: a price cut short is none."""
+
+
+def profile(
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    sequence_length: int,
+    microbatch_size: int,
+    vocabulary: int = 256,
+    processes: int = 1,
+    optimizer: Literal["adamw", "adamw-fused", "sgd"] = "adamw",
+    weight_versions: int = 2,
+    repetitions: int = 3,
+    device: str = "cpu",
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    cluster: Path | None = None,
+    memory: str | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Measure the layers of a GPT on this machine, with and without recomputation.
+
+    Prints seconds and bytes of each layer; the graph can be planned with `diaulos plan`.
+
+    Parameters
+    ----------
+    layers
+        Transformer blocks, without embedding and head.
+    width
+        Size of a token's vector.
+    heads
+        Attention heads; they divide the width.
+    sequence_length
+        Tokens in a sample.
+    microbatch_size
+        Samples in a microbatch.
+    vocabulary
+        Different tokens; 256 for bytes.
+    processes
+        How many measure at the same time: the ranks that will share this machine.
+    optimizer
+        Whose update is timed and whose state is counted.
+    weight_versions
+        Versions of the weights that the memory counts: 2 for 2BW, 1 for schedules that flush.
+    repetitions
+        Batches of 4 microbatches that are measured.
+    device
+        What the layers run on.
+    output
+        Where to write the layer graph, JSON.
+    cluster
+        Where to write this machine as a cluster of as many devices as processes, TOML.
+    memory
+        Of each device in the cluster file, such as 2GiB; an equal share of the machine's if absent.
+    as_json
+        Print the layer graph as JSON instead of the table.
+
+    """
+    config = GPTConfig(
+        layers=layers,
+        width=width,
+        heads=heads,
+        sequence_length=sequence_length,
+        vocabulary=vocabulary,
+    )
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    chosen = _optimizer(optimizer)
+    measured = measure.profile(
+        gpt(config),
+        microbatch_size=microbatch_size,
+        processes=processes,
+        optimizer=chosen.factory(),
+        repetitions=repetitions,
+        device=device,
+    )
+    graph = with_training_state(
+        measured,
+        optimizer_bytes_per_parameter_byte=chosen.state_bytes_per_parameter_byte,
+        weight_versions=weight_versions,
+    )
+    if output is not None:
+        write_graph(output, graph)
+    if cluster is not None:
+        largest = max(int(edge.bytes) for edge in graph.edges)
+        local = local_cluster(processes=processes, memory_bytes=memory_bytes, message_bytes=largest)
+        write_cluster(cluster, local)
+    _show(graph, as_json=as_json, written=[path for path in (output, cluster) if path])
+
+
+def _optimizer(name: str) -> AdamW | SGD:
+    if name == "sgd":
+        return SGD(learning_rate=_LEARNING_RATE)
+    return AdamW(learning_rate=_LEARNING_RATE, fused=name == "adamw-fused")
+
+
+def _show(graph: LayerGraph, *, as_json: bool, written: list[Path]) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(format_graph(graph), indent=2) + "\n")
+    else:
+        Console(width=max(Console().width, _LEAST_WIDTH)).print(layers_table(graph))
+    notes = Console(stderr=True, highlight=False)
+    ratio = graph.provenance["layers_over_whole_model"]
+    notes.print(f"the layers add up to {ratio} of the time of the model run as a whole")
+    for path in written:
+        notes.print(f"wrote {path}")
