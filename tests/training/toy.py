@@ -12,7 +12,7 @@ from diaulos.models.layers import LayeredModel
 from diaulos.planning.plan import Plan, Stage
 from diaulos.training.job import TrainingJob
 
-CONFIG = GPTConfig(layers=4, width=16, heads=2, sequence_length=8, vocabulary=32)
+CONFIG = GPTConfig(layers=2, width=16, heads=2, sequence_length=8, vocabulary=32)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def toy_job(
     replicas: tuple[int, ...],
     microbatches: int,
     *,
-    batches: int = 5,
+    batches: int = 4,
     recompute: bool = False,
     make_optimizer: partial[torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=1e-2),
     clip_norm: float | None = None,

@@ -58,12 +58,14 @@ def run_ranks(
     ranks: int,
     timeout_seconds: float = 60.0,
     threads: int = 1,
+    grace_seconds: float = _GRACE_SECONDS,
 ) -> list[Result]:
     """What `body(rank, *arguments)` returns on each of `ranks` processes, in rank order.
 
     `body` is a top-level function; it, the arguments and the results are pickled. Raises
     `RankError` with the traceback of the rank that failed first, or with the stacks of those
-    that were not done in time. When this returns or raises, no rank is left running.
+    that were not done in time; after the first failure, others have `grace_seconds` to end by
+    themselves. When this returns or raises, no rank is left running.
     """
     if ranks < 1:
         raise InputError(f"ranks is {ranks}", "it must be at least 1")
@@ -75,12 +77,12 @@ def run_ranks(
                 rank=rank, ranks=ranks, store_port=store.port, timeout_seconds=timeout_seconds
             )
             started.start(identity, work, threads, _stack_file(folder, rank))
-        started.watch(time.monotonic() + timeout_seconds, folder)
+        started.watch(time.monotonic() + timeout_seconds, folder, grace_seconds)
         return [pickle.loads(started.reports[rank].result) for rank in range(ranks)]  # noqa: S301
 
 
-def join_group(rank: LocalRank) -> None:
-    """Make the default process group, over gloo, of the ranks started together.
+def join_group(rank: LocalRank) -> dist.TCPStore:  # type: ignore[name-defined]
+    """Make the default process group, over gloo, of the ranks started together; gives its store.
 
     Ended by `run_ranks` when the body returns.
     """
@@ -92,6 +94,7 @@ def join_group(rank: LocalRank) -> None:
         world_size=rank.ranks,
         timeout=timedelta(seconds=rank.timeout_seconds),
     )
+    return store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +127,13 @@ class _Ranks:
         sending.close()
         self.processes.append(process)
 
-    def watch(self, deadline: float, folder: str) -> None:
+    def watch(self, deadline: float, folder: str, grace_seconds: float) -> None:
         """Wait for a result of every rank; raise as soon as it is clear which one failed."""
         while len(self.reports) < len(self.processes):
             if not self._receive(deadline - time.monotonic()):
                 raise self._late(folder)
             if any(report.traceback is not None for report in self.reports.values()):
-                self._receive_all(_GRACE_SECONDS)
+                self._receive_all(grace_seconds)
                 raise self._failure()
 
     def end(self) -> None:

@@ -1,6 +1,7 @@
 """The process groups of a run, made in one place, and who the ranks are in them."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 import torch
@@ -77,8 +78,14 @@ class Groups:
         return f"rank {rank} (stage {self.shape.stage_of(rank)})"
 
 
-def make_groups(shape: PipelineShape, store: Store, device: torch.device) -> Groups:
-    """The groups of this rank; every rank of the initialised default group calls it."""
+def make_groups(
+    shape: PipelineShape, store: Store, device: torch.device, *, timeout_seconds: float = 60.0
+) -> Groups:
+    """The groups of this rank; every rank of the initialised default group calls it.
+
+    A rank waits at most `timeout_seconds` for another.
+    """
+    timeout = timedelta(seconds=timeout_seconds)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if world_size != shape.ranks:
         raise InputError(
@@ -88,12 +95,14 @@ def make_groups(shape: PipelineShape, store: Store, device: torch.device) -> Gro
             f"start {shape.ranks} ranks",
         )
     everyone = list(range(shape.ranks))
-    forward, backward, world = (dist.new_group(everyone) for _ in range(3))
+    forward, backward, world = (
+        dist.new_group(everyone, timeout=timeout) for _ in range(3)
+    )
     replicas = None
     for stage in range(shape.stages):
         members = list(shape.ranks_of(stage))
         if len(members) > 1:  # every rank takes part in making every group, in the same order
-            group = dist.new_group(members)
+            group = dist.new_group(members, timeout=timeout)
             replicas = group if rank in members else replicas
     return Groups(
         shape=shape,

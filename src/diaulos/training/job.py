@@ -25,7 +25,7 @@ from diaulos.training.executor import (
     StepObserver,
 )
 from diaulos.training.failures import FailureBoard
-from diaulos.training.groups import Groups, Store, make_groups
+from diaulos.training.groups import Groups
 from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
@@ -93,19 +93,16 @@ class TrainedRank:
 
 def train_rank(
     job: TrainingJob,
-    store: Store,
+    groups: Groups,
     *,
     folder: Path | None = None,
-    device: torch.device | None = None,
     observe_gradients: GradientObserver | None = None,
     observe_step: StepObserver | None = None,
 ) -> TrainedRank:
-    """Run a job on this rank of the initialised default process group; every rank calls it.
+    """Run a job on this rank of a run; every rank calls it. Records go to `folder`.
 
-    `store` is where the ranks meet for the handshake and for failures. Records go to `folder`.
     Raises `RunError`, the same on every rank, naming the rank that failed first.
     """
-    groups = make_groups(job.shape, store, device or torch.device("cpu"))
     placed = place_layers(job.model, job.graph, job.plan)
     forms = stage_forms(job, placed, groups.stage)
     shake_hands(groups, forms)

@@ -1,0 +1,40 @@
+"""The progress of a run on the console: one line that lives on a terminal, some lines elsewhere."""
+
+import sys
+import time
+from typing import TextIO
+
+from diaulos.training.records import StepRecord
+
+_SECONDS_BETWEEN_LINES = 2.0
+"""Where the output is not a terminal, at most one line in this time."""
+
+
+class Console:
+    """Prints the steps of a run, as the rank that has the loss sees them."""
+
+    def __init__(self, title: str, batches: int, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._batches = batches
+        self._stream = stream or sys.stdout
+        self._live = self._stream.isatty()
+        self._last_line_seconds = -_SECONDS_BETWEEN_LINES
+
+    def step(self, record: StepRecord) -> None:
+        """Show a step."""
+        now = time.monotonic()
+        is_last = record.batch == self._batches - 1
+        if self._live:
+            self._stream.write("\r\x1b[K" + self._line(record) + ("\n" if is_last else ""))
+        elif is_last or now - self._last_line_seconds >= _SECONDS_BETWEEN_LINES:
+            self._last_line_seconds = now
+            self._stream.write(self._line(record) + "\n")
+        self._stream.flush()
+
+    def _line(self, record: StepRecord) -> str:
+        width = len(str(self._batches))
+        return (
+            f"{self._title}  step {record.batch + 1:>{width}}/{self._batches}"
+            f"  loss {record.loss:.4f}  gradient norm {record.gradient_norm:.3g}"
+            f"  {record.tokens_per_second:,.0f} tokens/s  bubble {record.bubble_fraction:.1%}"
+        )

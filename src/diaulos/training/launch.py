@@ -1,0 +1,78 @@
+"""Starting the ranks of a run: by torchrun's own launcher, or as one of torchrun's workers."""
+
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.rendezvous import rendezvous
+
+from diaulos.errors import CheckError, DiaulosError, InputError
+from diaulos.training.console import Console
+from diaulos.training.groups import make_groups
+from diaulos.training.job import train_rank
+from diaulos.training.run_file import RunFile
+
+
+def is_worker() -> bool:
+    """Whether this process was started by torchrun as one of the ranks of a run."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def launch(arguments: list[str], ranks: int) -> None:
+    """Run `python -m diaulos ARGUMENTS` as this many ranks on this machine, until they end.
+
+    Raises `CheckError` where one fails; what it said stands above, in its own words.
+    """
+    from torch.distributed import run  # noqa: PLC0415 - takes a second, only launching needs it
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks share the cores; torchrun says so too
+    options = ["--standalone", f"--nproc-per-node={ranks}", "-m", "diaulos", *arguments]
+    try:
+        run.run(run.parse_args(options))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        status = failure.exitcode
+        if status == InputError.exit_status:
+            raise InputError(f"rank {rank} refused its input", "what it says stands above") from None
+        how = f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        raise CheckError(f"rank {rank} ended first, {how}; what it says stands above") from None
+
+
+def work(run: RunFile) -> None:
+    """Be one rank of a run, as torchrun has numbered it; ends the process where the run fails."""
+    store, rank, world_size = next(rendezvous("env://", timeout=_timeout(run)))
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore("groups", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=_timeout(run),
+    )
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    console = Console(run.job.schedule, run.job.batches)
+    speaker = run.job.shape.ranks_of(run.job.shape.stages - 1)[0]
+    try:
+        train_rank(
+            run.job,
+            make_groups(
+                run.job.shape,
+                store,
+                torch.device("cpu"),
+                timeout_seconds=run.timeout_seconds,
+            ),
+            folder=run.folder,
+            observe_step=console.step if rank == speaker else None,
+        )
+    except DiaulosError as error:
+        print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201
+        # Not a normal end: that would wait for threads and connections which wait for peers.
+        os._exit(error.exit_status)
+    dist.destroy_process_group()
+
+
+def _timeout(run: RunFile) -> timedelta:
+    return timedelta(seconds=run.timeout_seconds)

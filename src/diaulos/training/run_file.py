@@ -1,0 +1,161 @@
+"""The run file: everything that a training run is, in TOML.
+
+    format = "diaulos.run/1"
+    plan = "plan.json"            # paths are relative to the run file
+    graph = "graph.json"
+    folder = "run"                # records and the resolved configuration
+    schedule = "2bw"              # or 1f1b, gpipe
+    batches = 40
+    microbatch_size = 4
+    clip_norm = 1.0               # optional
+    seed = 0                      # optional
+    timeout_seconds = 60          # optional: how long a rank waits for another
+
+    [model]                       # a GPT over bytes
+    layers = 6
+    width = 256
+    heads = 8
+    sequence_length = 128
+
+    [data]
+    tokens = "text.bin"           # flat uint8 tokens, memory-mapped
+
+    [optimizer.adamw]             # or [optimizer.sgd]
+    learning_rate = 3e-4
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from diaulos.documents import Value, read_toml
+from diaulos.models.data import TokenData
+from diaulos.models.gpt import GPTConfig, gpt
+from diaulos.training.job import TrainingJob
+from diaulos.training.optimizers import SGD, AdamW
+
+FORMAT = "diaulos.run/1"
+_REQUIRED = (
+    "format",
+    "plan",
+    "graph",
+    "folder",
+    "schedule",
+    "batches",
+    "microbatch_size",
+    "model",
+    "data",
+    "optimizer",
+)
+_OPTIONAL = ("clip_norm", "seed", "timeout_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatches:
+    """Microbatches of a token file as tensors; a pure function of batch and microbatch."""
+
+    data: TokenData
+    seed: int
+    microbatch_size: int
+
+    def __call__(self, batch: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, [samples, positions] whole numbers."""
+        inputs, targets = self.data.microbatch(
+            seed=self.seed, batch=batch, microbatch=microbatch, size=self.microbatch_size
+        )
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """A run as its file states it, with the paths resolved."""
+
+    path: Path
+    job: TrainingJob
+    folder: Path
+    timeout_seconds: float
+
+
+def read_run(path: Path) -> RunFile:
+    """The run of a file; the plan is checked against the graph."""
+    fields = read_toml(path).fields(_REQUIRED, _OPTIONAL)
+    if fields["format"].text() != FORMAT:
+        raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
+    timeout = fields["timeout_seconds"].number(above=0) if "timeout_seconds" in fields else 60.0
+    return RunFile(
+        path=path,
+        job=_parse_job(fields, path.parent),
+        folder=path.parent / fields["folder"].text(),
+        timeout_seconds=timeout,
+    )
+
+
+def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
+    config = _parse_model(fields["model"])
+    optimizer = _parse_optimizer(fields["optimizer"])
+    size = fields["microbatch_size"].integer(minimum=1)
+    seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
+    tokens = fields["data"].fields(("tokens",))["tokens"].text()
+    data = TokenData(path=base / tokens, sequence_length=config.sequence_length)
+    stored = read_plan(base / fields["plan"].text(), graph_path=base / fields["graph"].text())
+    return TrainingJob(
+        model=gpt(config),
+        graph=stored.graph,
+        plan=stored.plan,
+        schedule=fields["schedule"].text(),
+        data=TokenBatches(data=data, seed=seed, microbatch_size=size),
+        microbatch_size=size,
+        batches=fields["batches"].integer(minimum=1),
+        make_optimizer=optimizer.factory(),
+        clip_norm=fields["clip_norm"].number(above=0) if "clip_norm" in fields else None,
+        seed=seed,
+    )
+
+
+def _parse_model(value: Value) -> GPTConfig:
+    sizes = ("layers", "width", "heads", "sequence_length")
+    fields = value.fields(sizes, ("vocabulary",))
+    with value.context():
+        return GPTConfig(**{key: size.integer(minimum=1) for key, size in fields.items()})
+
+
+def _parse_optimizer(value: Value) -> AdamW | SGD:
+    named = value.members()
+    if len(named) != 1 or next(iter(named)) not in ("adamw", "sgd"):
+        raise value.error(
+            f"names {', '.join(named) or 'nothing'}", "it names one optimizer: adamw or sgd"
+        )
+    ((name, settings),) = named.items()
+    with settings.context():
+        return _parse_adamw(settings) if name == "adamw" else _parse_sgd(settings)
+
+
+def _parse_adamw(value: Value) -> AdamW:
+    fields = value.fields(("learning_rate",), ("betas", "weight_decay", "fused"))
+    defaults = AdamW(learning_rate=1.0)
+    betas = [beta.number() for beta in fields["betas"].items()] if "betas" in fields else []
+    if "betas" in fields and len(betas) != 2:
+        raise fields["betas"].error(f"has {len(betas)} numbers", "it must have two")
+    return AdamW(
+        learning_rate=fields["learning_rate"].number(above=0),
+        betas=(betas[0], betas[1]) if betas else defaults.betas,
+        weight_decay=_number(fields, "weight_decay", defaults.weight_decay),
+        fused=fields["fused"].boolean() if "fused" in fields else defaults.fused,
+    )
+
+
+def _parse_sgd(value: Value) -> SGD:
+    fields = value.fields(("learning_rate",), ("momentum", "weight_decay"))
+    defaults = SGD(learning_rate=1.0)
+    return SGD(
+        learning_rate=fields["learning_rate"].number(above=0),
+        momentum=_number(fields, "momentum", defaults.momentum),
+        weight_decay=_number(fields, "weight_decay", defaults.weight_decay),
+    )
+
+
+def _number(fields: Mapping[str, Value], key: str, default: float) -> float:
+    return fields[key].number() if key in fields else default

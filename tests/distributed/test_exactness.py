@@ -1,0 +1,103 @@
+"""Training on real ranks equals training in one process, bit for bit.
+
+In float32 on both sides, with one thread each: a stage runs the same operations on the same
+numbers as the serial run, gradients are accumulated in the order of the microbatches, the sums
+over two replicas do not depend on their order, and the gradient norm sums the same vector in the
+same order whatever the stages are.
+"""
+
+import itertools
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from diaulos.training.serial import train_serially
+from tests.distributed.jobs import assert_bit_equal, run_jobs
+from tests.training.toy import toy_job
+
+OPTIMIZERS = {
+    "adamw_foreach": partial(torch.optim.AdamW, lr=1e-2, foreach=True),
+    "adamw_fused": partial(torch.optim.AdamW, lr=1e-2, fused=True),
+    "momentum": partial(torch.optim.SGD, lr=1e-1, momentum=0.9),
+}
+CASES = list(itertools.product(OPTIMIZERS, [None, 0.1], [False, True]))
+"""Optimizer, clipping, recomputation."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _jobs(schedule, replicas, microbatches):
+    return [
+        toy_job(
+            schedule,
+            replicas,
+            microbatches,
+            make_optimizer=OPTIMIZERS[optimizer],
+            clip_norm=clip_norm,
+            recompute=recompute,
+        )
+        for optimizer, clip_norm, recompute in CASES
+    ]
+
+
+def _check(schedule, replicas, microbatches):
+    jobs = _jobs(schedule, replicas, microbatches)
+    runs = {}
+    for case, job, outcomes in zip(CASES, jobs, run_jobs(jobs, ranks=sum(replicas)), strict=True):
+        if case[:2] not in runs:  # the first has no recomputation, which must change nothing
+            runs[case[:2]] = train_serially(job)
+        run = runs[case[:2]]
+        limits = next(job.schedules()).in_flight_limits
+        for outcome in outcomes:
+            assert_bit_equal(outcome, run)
+            assert outcome.peak_in_flight <= limits[outcome.stage]
+            assert outcome.versions_alive <= (2 if schedule == "2bw" else 1)
+            assert outcome.storages == (2 if schedule == "2bw" else 1)
+
+
+@pytest.mark.parametrize("slack", [-1, 0, 1])
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("depth", [2, 4])
+def test_2bw_equals_the_delayed_replay(depth, width, slack):
+    """2BW equals W(t+1) = W(t) - step(grad f(W(t-1))), with d-1, d and d+1 microbatches."""
+    _check("2bw", (width,) * depth, depth + slack)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("replicas", "microbatches"), [((1, 1), 1), ((2, 2), 3), ((1,) * 4, 4)])
+def test_flushed_schedules_equal_the_undelayed_run(schedule, replicas, microbatches):
+    """GPipe and 1F1B equal plain training of the same batches."""
+    _check(schedule, replicas, microbatches)
+
+
+@pytest.mark.parametrize("replicas", [(2, 1), (1, 2), (1, 2, 1)])
+@pytest.mark.parametrize("schedule", ["1f1b", "2bw"])
+def test_stages_of_unequal_width_equal_the_serial_run(schedule, replicas):
+    """Microbatch j on replica j mod d of each stage changes no number."""
+    _check(schedule, replicas, 2)
+
+
+def test_2bw_differs_from_training_without_delay():
+    """The delay is real: from the second update on, the weights are others than without it."""
+    delayed = train_serially(toy_job("2bw", (1, 1), 2))
+    plain = train_serially(toy_job("1f1b", (1, 1), 2))
+    name = next(iter(plain.versions[0]))
+
+    assert torch.equal(plain.versions[1][name], delayed.versions[1][name])
+    assert not torch.equal(plain.versions[2][name], delayed.versions[2][name])
+
+
+def test_a_flush_in_between_changes_no_number():
+    """Draining 2BW every two batches gives the run that never drains."""
+    job = replace(toy_job("2bw", (1, 1), 2), batches_between_flushes=2)
+    run = train_serially(job)
+    for outcome in run_jobs([job], ranks=2)[0]:
+        assert_bit_equal(outcome, run)
