@@ -1,6 +1,7 @@
 """Tokens and the microbatches drawn from them."""
 
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -94,6 +95,13 @@ def test_wide_tokens_are_read(tmp_path: Path) -> None:
     inputs, targets = wide.microbatch(seed=0, batch=0, microbatch=0, size=1)
     assert inputs.tolist() == [list(range(300, 309))]
     assert targets.tolist() == [list(range(301, 310))]
+
+
+def test_reading_data_needs_no_torch() -> None:
+    """Data, graphs and the package of prices can be imported where torch is not wanted."""
+    modules = "diaulos, diaulos.models.data, diaulos.models.files, diaulos.pricing.training_memory"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_text_too_short_is_refused(tmp_path: Path) -> None:

@@ -38,16 +38,15 @@ class ChainTimes:
 
 
 def measure_times(chain: Chain, repetitions: int) -> ChainTimes:
-    """Medians over the microbatches of all repetitions, after one that does not count.
+    """Medians over the microbatches of all repetitions, after a short one that does not count.
 
     Plain, recomputed and whole microbatches take turns, so that a disturbance does not fall on one
     kind alone. All ranks of the process group measure together: each batch begins with a barrier.
     """
-    laps = _Laps(chain)
-    laps.repeat()
+    _Laps(chain).repeat(microbatches=1)
     laps = _Laps(chain)
     for _ in range(repetitions):
-        laps.repeat()
+        laps.repeat(MICROBATCHES_PER_BATCH)
     return ChainTimes(
         plain=laps.median_pass(laps.plain),
         recompute=laps.median_pass(laps.recompute),
@@ -66,10 +65,10 @@ class _Laps:
         self.whole: list[list[float]] = []
         self.update: list[list[float]] = []
 
-    def repeat(self) -> None:
+    def repeat(self, microbatches: int) -> None:
         """A batch with each kind of microbatch in turn, and its update."""
         dist.barrier()
-        for _ in range(MICROBATCHES_PER_BATCH):
+        for _ in range(microbatches):
             self.plain.append(self._timed(partial(self._chain.run_microbatch, recompute=False)))
             self.recompute.append(self._timed(partial(self._chain.run_microbatch, recompute=True)))
             self.whole.append(self._timed(self._chain.run_microbatch_whole))
