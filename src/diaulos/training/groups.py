@@ -95,9 +95,7 @@ def make_groups(
             f"start {shape.ranks} ranks",
         )
     everyone = list(range(shape.ranks))
-    forward, backward, world = (
-        dist.new_group(everyone, timeout=timeout) for _ in range(3)
-    )
+    forward, backward, world = (dist.new_group(everyone, timeout=timeout) for _ in range(3))
     replicas = None
     for stage in range(shape.stages):
         members = list(shape.ranks_of(stage))

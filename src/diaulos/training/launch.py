@@ -32,12 +32,14 @@ def launch(arguments: list[str], ranks: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks share the cores; torchrun says so too
     options = ["--standalone", f"--nproc-per-node={ranks}", "-m", "diaulos", *arguments]
     try:
-        run.run(run.parse_args(options))
+        run.run(run.parse_args(options))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         status = failure.exitcode
         if status == InputError.exit_status:
-            raise InputError(f"rank {rank} refused its input", "what it says stands above") from None
+            raise InputError(
+                f"rank {rank} refused its input", "what it says stands above"
+            ) from None
         how = f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         raise CheckError(f"rank {rank} ended first, {how}; what it says stands above") from None
 
@@ -47,7 +49,7 @@ def work(run: RunFile) -> None:
     store, rank, world_size = next(rendezvous("env://", timeout=_timeout(run)))
     dist.init_process_group(
         "gloo",
-        store=dist.PrefixStore("groups", store),
+        store=store,
         rank=rank,
         world_size=world_size,
         timeout=_timeout(run),

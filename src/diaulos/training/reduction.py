@@ -117,5 +117,7 @@ def sum_in_one_message(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> N
         chosen = [tensor for tensor in tensors if tensor.dtype is dtype]
         flat = torch.cat([tensor.flatten() for tensor in chosen])
         dist.all_reduce(flat, group=group)
-        for tensor, summed in zip(chosen, torch.split(flat, [t.numel() for t in chosen]), strict=True):
+        for tensor, summed in zip(
+            chosen, torch.split(flat, [t.numel() for t in chosen]), strict=True
+        ):
             tensor.copy_(summed.view_as(tensor))

@@ -1,27 +1,27 @@
 """The run file: everything that a training run is, in TOML.
 
-    format = "diaulos.run/1"
-    plan = "plan.json"            # paths are relative to the run file
-    graph = "graph.json"
-    folder = "run"                # records and the resolved configuration
-    schedule = "2bw"              # or 1f1b, gpipe
-    batches = 40
-    microbatch_size = 4
-    clip_norm = 1.0               # optional
-    seed = 0                      # optional
-    timeout_seconds = 60          # optional: how long a rank waits for another
+format = "diaulos.run/1"
+plan = "plan.json"            # paths are relative to the run file
+graph = "graph.json"
+folder = "run"                # records and the resolved configuration
+schedule = "2bw"              # or 1f1b, gpipe
+batches = 40
+microbatch_size = 4
+clip_norm = 1.0               # optional
+seed = 0                      # optional
+timeout_seconds = 60          # optional: how long a rank waits for another
 
-    [model]                       # a GPT over bytes
-    layers = 6
-    width = 256
-    heads = 8
-    sequence_length = 128
+[model]                       # a GPT over bytes
+layers = 6
+width = 256
+heads = 8
+sequence_length = 128
 
-    [data]
-    tokens = "text.bin"           # flat uint8 tokens, memory-mapped
+[data]
+tokens = "text.bin"           # flat uint8 tokens, memory-mapped
 
-    [optimizer.adamw]             # or [optimizer.sgd]
-    learning_rate = 3e-4
+[optimizer.adamw]             # or [optimizer.sgd]
+learning_rate = 3e-4
 """
 
 from collections.abc import Mapping

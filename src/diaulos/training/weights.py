@@ -56,7 +56,7 @@ class WeightVersions:
 
     def lease(self, version: int) -> Lease:
         """The module that holds a version, kept from being overwritten until it is released."""
-        if not self.newest - self.kept < version <= self.newest:
+        if not max(self.newest - self.kept + 1, 0) <= version <= self.newest:
             raise CheckError(
                 f"version {version} of the weights is not alive; the newest is {self.newest} and "
                 f"{self.kept} are kept"

@@ -1,0 +1,70 @@
+"""A job on real ranks beside the same job in one process, gradient by gradient."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from diaulos.pricing.processes import LocalRank, join_group, run_ranks
+from diaulos.training.groups import make_groups
+from diaulos.training.job import TrainingJob, train_rank
+from diaulos.training.serial import train_serially
+
+Gradients = dict[tuple[int, str], Tensor]
+"""By batch and parameter name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientDifference:
+    """The entry of any gradient of any batch that differs most from a one-process run."""
+
+    largest: float
+    batch: int
+    parameter: str
+    batches: int
+    parameters: int
+
+    def __str__(self) -> str:
+        compared = f"{self.parameters} parameters in {self.batches} batches"
+        place = "" if self.largest == 0 else f", in {self.parameter} of batch {self.batch}"
+        return f"{self.largest:g} over {compared}{place}"
+
+
+def compare_gradients(job: TrainingJob, *, timeout_seconds: float = 300.0) -> GradientDifference:
+    """Run a job on local ranks and in this process, one thread each, and compare all gradients."""
+    ranks = job.shape.ranks
+    by_rank = run_ranks(_gradients, job, ranks=ranks, timeout_seconds=timeout_seconds)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        serial = train_serially(job).gradients
+    finally:
+        torch.set_num_threads(threads)
+    differences = {
+        (float((gradient - serial[batch][name]).abs().max()), batch, name)
+        for gradients in by_rank
+        for (batch, name), gradient in gradients.items()
+    }
+    largest, batch, parameter = max(differences)
+    return GradientDifference(
+        largest=largest,
+        batch=batch,
+        parameter=parameter,
+        batches=job.batches,
+        parameters=len(serial[0]),
+    )
+
+
+def _gradients(rank: LocalRank, job: TrainingJob) -> Gradients:
+    gradients: Gradients = {}
+
+    def observe(batch: int, names: Sequence[str], summed: Sequence[Tensor]) -> None:
+        gradients.update({(batch, name): g.clone() for name, g in zip(names, summed, strict=True)})
+
+    train_rank(
+        job,
+        make_groups(job.shape, join_group(rank), torch.device("cpu")),
+        observe_gradients=observe,
+    )
+    return gradients

@@ -1,0 +1,52 @@
+"""Records of a run and the measured timeline that is read from them."""
+
+import pytest
+
+from diaulos.errors import InputError
+from diaulos.schedules.actions import parse_action
+from diaulos.training.records import (
+    RankRecorder,
+    StepRecord,
+    read_measured_timeline,
+    read_steps,
+)
+
+STEP = StepRecord(
+    batch=0,
+    loss=2.5,
+    gradient_norm=1.0,
+    step_seconds=0.5,
+    tokens_per_second=100.0,
+    bubble_fraction=0.25,
+    weight_versions=2,
+    in_flight=2,
+)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    """The timeline holds every action of every rank, from 0 on, and the steps of the last rank."""
+    for rank in range(2):
+        with RankRecorder(rank, tmp_path) as recorder:
+            recorder.action(parse_action(f"{rank}F0@0"), recorder.now())
+            recorder.action(parse_action(f"{rank}B0@0"), recorder.now())
+            recorder.step(STEP)
+    timeline = read_measured_timeline(tmp_path, "measured", microbatches=1)
+
+    assert timeline.start_seconds == 0
+    assert [["0F0@0", "0B0@0"], ["1F0@0", "1B0@0"]] == [
+        [str(event.action) for event in timeline.of_rank(rank)] for rank in range(2)
+    ]
+    assert read_steps(tmp_path) == [STEP]
+
+
+def test_records_survive_until_the_last_step(tmp_path):
+    """What was noted before a step can be read while the run still goes on."""
+    with RankRecorder(0, tmp_path) as recorder:
+        recorder.step(STEP)
+        assert read_steps(tmp_path) == [STEP]
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    """Reading a run that is none says which folder."""
+    with pytest.raises(InputError, match="has no record of a run"):
+        read_steps(tmp_path)
