@@ -155,12 +155,13 @@ class _RankWalk:
         self.in_flight.add(action.number)
         limit = self.schedule.in_flight_limits[self.stage]
         if len(self.in_flight) > limit:
-            return f"{len(self.in_flight)} microbatches are in flight, and {limit} are promised"
+            listed = ", ".join(map(str, sorted(self.in_flight)))
+            return f"microbatches {listed} are in flight, and at most {limit} are promised"
         return None
 
     def _count_update(self, action: Action) -> str | None:
         if action.number != self.updates:
-            return f"update {self.updates} must come first"
+            return f"{Action(self.stage, Kind.UPDATE, self.updates)} must come first"
         self.updates += 1
         oldest = self.updates - self.schedule.weight_versions
         for microbatch in sorted(self.in_flight):

@@ -6,6 +6,7 @@ the first forward that needs it, and the sends and receives around each computat
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -73,9 +74,19 @@ def _check_enough_microbatches(shape: PipelineShape) -> None:
                 f"of them and needs at least {in_flight - 1}",
                 "2BW needs depth - 1 microbatches per replica, or the pipeline would need a weight "
                 "version that does not exist yet",
-                f"use at least {(in_flight - 1) * degree}, or {in_flight * degree} to leave time "
-                "for the reductions",
+                f"use at least {_fewest_microbatches(shape, 0)}, or "
+                f"{_fewest_microbatches(shape, 1)} to leave time for the reductions",
             )
+
+
+def _fewest_microbatches(shape: PipelineShape, spare: int) -> int:
+    """The fewest of a batch that give each replica what 2BW needs and `spare` more."""
+    common = math.lcm(*shape.replicas)
+    needed = max(
+        (in_flight - 1 + spare) * degree
+        for in_flight, degree in zip(shape.in_flight, shape.replicas, strict=True)
+    )
+    return max(-(-needed // common), 1) * common
 
 
 def _alternate(stream: Sequence[int], warm_up: int) -> Iterator[tuple[Kind, int]]:

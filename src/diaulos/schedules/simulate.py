@@ -27,7 +27,10 @@ class StageCosts:
     update_seconds: float = 0.0
     """Of the optimizer, once per batch."""
     reduce_seconds: float = 0.0
-    """Of the sum of the gradients over replicas, once per batch, beside the computations."""
+    """Of the sum of the gradients over replicas, once per batch, beside the computations.
+
+    A rank's reductions run one after another.
+    """
     output_bytes: float = 0.0
     """Sent to the next stage per microbatch; as much comes back as a gradient."""
     activation_bytes: float = 0.0
@@ -89,6 +92,7 @@ class _Clock:
     def __post_init__(self) -> None:
         shape = self.schedule.shape
         self.now = [0.0] * shape.ranks
+        self.reducer_free = [0.0] * shape.ranks
         self.link_free: dict[tuple[int, int], float] = {}
         self.arrival: dict[Action, float] = {}
         self.reduced: dict[int, float] = {}
@@ -103,7 +107,8 @@ class _Clock:
         elif action.kind.is_receive:
             self.now[rank] = max(self.now[rank], self.arrival.pop(action.matching_send()))
         elif action.kind is Kind.REDUCE:
-            done = self.now[rank] + cost.reduce_seconds
+            done = max(self.now[rank], self.reducer_free[rank]) + cost.reduce_seconds
+            self.reducer_free[rank] = done
             self.reduced[action.number] = max(done, self.reduced.get(action.number, 0.0))
         elif action.kind is Kind.UPDATE:
             self.now[rank] = max(self.now[rank], self.reduced[action.number])
