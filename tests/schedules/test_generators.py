@@ -1,0 +1,232 @@
+"""What the generators make, by their laws and by the papers' figures."""
+
+import math
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diaulos.errors import InputError
+from diaulos.schedules.actions import Action, Kind, parse_action
+from diaulos.schedules.check import check
+from diaulos.schedules.generators import generate
+from diaulos.schedules.schedule import PipelineShape, Schedule
+from diaulos.schedules.simulate import Link, StageCosts, simulate
+from diaulos.schedules.timeline import Timeline
+from tests.schedules.shapes import line, schedules, shapes
+
+
+def timed(schedule: Schedule, forward: float = 1.0, backward: float = 2.0) -> Timeline:
+    costs = StageCosts(forward_seconds=forward, backward_seconds=backward)
+    return simulate(schedule, [costs] * schedule.shape.stages, Link())
+
+
+def boxes(timeline: Timeline, until: float) -> dict[tuple[int, float], str]:
+    """Forwards and backwards by rank and start, as f7 or b7."""
+    return {
+        (event.rank, event.start_seconds): event.action.kind.value.lower()
+        + str(event.action.number)
+        for event in timeline.events
+        if event.action.kind.is_compute and event.start_seconds < until
+    }
+
+
+def drawn(figure: str) -> dict[tuple[int, float], str]:
+    """The boxes of a figure: one row per worker, one word per second, dots where it is idle."""
+    found = {}
+    for rank, row in enumerate(figure.strip().splitlines()):
+        words = row.split()
+        for second, word in enumerate(words):
+            if word != "." and (second == 0 or words[second - 1] != word):
+                found[rank, float(second)] = word
+    return found
+
+
+@given(schedule=schedules())
+def test_the_checker_accepts_what_is_generated(schedule: Schedule) -> None:
+    """Any shape, any number of batches, from any batch on."""
+    check(schedule)
+
+
+@given(schedule=schedules())
+def test_everything_runs_exactly_once(schedule: Schedule) -> None:
+    """Counted from the law, apart from the checker: each action of each rank, once."""
+    shape = schedule.shape
+    for rank, row in enumerate(schedule.actions):
+        stage = shape.stage_of(rank)
+        kinds = [Kind.FORWARD, Kind.BACKWARD]
+        kinds += [Kind.RECEIVE_FORWARD, Kind.SEND_BACKWARD] if stage > 0 else []
+        kinds += [Kind.SEND_FORWARD, Kind.RECEIVE_BACKWARD] if stage < shape.stages - 1 else []
+        expected: Counter[tuple[int, Kind, int]] = Counter()
+        for batch in schedule.batch_numbers:
+            expected += Counter((stage, kind, batch) for kind in (Kind.REDUCE, Kind.UPDATE))
+            for microbatch in shape.microbatches_of(rank, batch):
+                expected += Counter((stage, kind, microbatch) for kind in kinds)
+        assert Counter((a.stage, a.kind, a.number) for a in row) == expected
+
+
+@given(schedule=schedules())
+def test_as_many_are_in_flight_as_promised(schedule: Schedule) -> None:
+    """The simulator ends, and every rank reaches its limit and never exceeds it."""
+    timeline = timed(schedule)
+    for rank in range(schedule.shape.ranks):
+        limit = schedule.in_flight_limits[schedule.shape.stage_of(rank)]
+        assert timeline.peak_in_flight(rank) == limit
+
+
+@given(schedule=schedules())
+def test_versions_are_few_and_lawful(schedule: Schedule) -> None:
+    """Batch t reads version max(t-1, 0) under 2BW, else t; never more than 2 or 1 are alive."""
+    delay = 1 if schedule.name == "2bw" else 0
+    for row in schedule.actions:
+        newest = schedule.first_batch
+        in_flight: Counter[int] = Counter()
+        for action in row:
+            if action.kind is Kind.UPDATE:
+                newest += 1
+            elif action.kind.is_compute:
+                assert action.version == max(
+                    action.number // schedule.shape.microbatches - delay, 0
+                )
+                in_flight[action.version] += 1 if action.kind is Kind.FORWARD else -1
+            assert len({newest, *+in_flight}) <= delay + 1
+
+
+@given(shape=shapes(), batches=st.integers(1, 5))
+def test_2bw_updates_as_late_as_it_can(shape: PipelineShape, batches: int) -> None:
+    """Update t stands right before the receive or forward that begins batch t + 2."""
+    schedule = generate("2bw", shape, batches)
+    for rank, row in enumerate(schedule.actions):
+        for batch in range(batches - 2):
+            stage = shape.stage_of(rank)
+            follower = row[row.index(Action(stage, Kind.UPDATE, batch)) + 1]
+            kind = Kind.FORWARD if stage == 0 else Kind.RECEIVE_FORWARD
+            first = shape.microbatches_of(rank, batch + 2)[0]
+            assert (follower.kind, follower.number) == (kind, first)
+
+
+@given(shape=shapes(3, 2), cut=st.integers(1, 2), batches=st.integers(3, 4))
+def test_a_later_part_goes_on_where_the_first_ended(
+    shape: PipelineShape, cut: int, batches: int
+) -> None:
+    """Two parts of a run hold the same computations and updates as the whole."""
+    for name in ("gpipe", "1f1b", "2bw"):
+        whole = generate(name, shape, batches)
+        parts = (generate(name, shape, cut), generate(name, shape, batches - cut, cut))
+        for rank in range(shape.ranks):
+            joined = [action for part in parts for action in part.actions[rank]]
+            assert Counter(joined) == Counter(whole.actions[rank])
+
+
+FIGURE_2_OF_2BW = """
+f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 f4 b1 b1 f5 b2 b2 f6 b3 b3 f7 b4 b4 f8 b5 b5 f9
+.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 f4 b2 b2 f5 b3 b3 f6 b4 b4 f7 b5 b5 f8 b6 b6
+.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 f4 b3 b3 f5 b4 b4 f6 b5 b5 f7 b6 b6 f8 b7
+.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 f4 b4 b4 f5 b5 b5 f6 b6 b6 f7 b7 b7 f8
+"""
+"""Depth 4, 4 microbatches, backward twice the forward; the paper counts inputs from 1."""
+
+
+def test_figure_2_of_the_2bw_paper() -> None:
+    """Narayanan et al. 2021, Figure 2, box by box."""
+    timeline = timed(generate("2bw", line(4, 4), 4))
+    assert boxes(timeline, until=28.0) == drawn(FIGURE_2_OF_2BW)
+
+
+def test_versions_in_figure_2_of_the_2bw_paper() -> None:
+    """The version of inputs 1-4 is first used by input 9; at t=21 input 7 is on the old one.
+
+    Each worker drops its initial weights once input 8 has gone backward.
+    """
+    timeline = timed(generate("2bw", line(4, 4), 4))
+    used = {e.action.number: e.action.version for e in timeline.events if e.action.kind.is_compute}
+    assert [used[i] for i in range(16)] == [0] * 8 + [1] * 4 + [2] * 4
+    events = {str(e.action): e for e in timeline.of_rank(2)}
+    assert events["2F6@0"].end_seconds == 21.0 < events["2B6@0"].start_seconds
+    for rank in range(4):
+        uses = [e.end_seconds for e in timeline.of_rank(rank) if e.action.version == 0]
+        last = next(e for e in timeline.of_rank(rank) if str(e.action) == f"{rank}B7@0")
+        assert max(uses) == last.end_seconds
+    updates = {
+        e.rank: e.start_seconds
+        for e in timeline.events
+        if e.action.kind is Kind.UPDATE and e.action.number == 0
+    }
+    assert updates == {0: 24.0, 1: 25.0, 2: 26.0, 3: 27.0}
+
+
+PIPEDREAM_FLUSH = """
+f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 .  b1 b1 .  b2 b2 .  b3 b3 f4 f5 f6 f7
+.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 .  b2 b2 .  b3 b3 .  .  .  f4 f5 f6
+.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 .  b3 b3 .  .  .  .  .  .  f4 f5
+.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 .  .  .  .  .  .  .  .  .  f4
+"""
+
+
+def test_1f1b_flushes_after_each_batch() -> None:
+    """PipeDream-Flush with depth 4 and 4 microbatches, box by box."""
+    timeline = timed(generate("1f1b", line(4, 4), 2))
+    assert boxes(timeline, until=25.0) == drawn(PIPEDREAM_FLUSH)
+
+
+GPIPE = """
+f0 f1 f2 .  .  .  .  .  .  b0 b0 b1 b1 b2 b2 f3 f4
+.  f0 f1 f2 .  .  .  b0 b0 b1 b1 b2 b2 .  .  .  f3
+.  .  f0 f1 f2 b0 b0 b1 b1 b2 b2 .  .  .  .  .  .
+"""
+
+
+def test_gpipe_runs_all_forwards_first() -> None:
+    """GPipe with depth 3 and 3 microbatches, box by box."""
+    timeline = timed(generate("gpipe", line(3, 3), 2))
+    assert boxes(timeline, until=17.0) == drawn(GPIPE)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 8, 16])
+@pytest.mark.parametrize("width", [1, 2])
+def test_2bw_runs_from_depth_minus_one_microbatches_on(depth: int, width: int) -> None:
+    """m = d - 1 per replica runs without slack; fewer are refused, naming what works."""
+    enough = PipelineShape(replicas=(width,) * depth, microbatches=(depth - 1) * width)
+    schedule = generate("2bw", enough, 3)
+    check(schedule)
+    assert timed(schedule).step_bubble_fraction == pytest.approx(0.0)
+    too_few = PipelineShape(replicas=(width,) * depth, microbatches=(depth - 2) * width)
+    with pytest.raises(InputError) as caught:
+        generate("2bw", too_few, 3)
+    message = str(caught.value)
+    assert f"microbatches is {(depth - 2) * width}" in message
+    assert f"use at least {(depth - 1) * width}, or {depth * width}" in message
+
+
+@given(replicas=st.lists(st.integers(1, 4), min_size=2, max_size=6))
+def test_what_a_refusal_of_2bw_proposes_works(replicas: list[int]) -> None:
+    """Of unequal stages too: the proposed number runs, and the next smaller possible does not."""
+    common = math.lcm(*replicas)
+    smallest = PipelineShape(replicas=tuple(replicas), microbatches=common)
+    try:
+        generate("2bw", smallest, 2)
+    except InputError as error:
+        proposed = re.search(r"use at least (\d+)", str(error))
+        assert proposed is not None
+        fewest = int(proposed[1])
+        check(generate("2bw", replace(smallest, microbatches=fewest), 2))
+        with pytest.raises(InputError, match=f"use at least {fewest}"):
+            generate("2bw", replace(smallest, microbatches=fewest - common), 2)
+
+
+def test_unknown_names_and_empty_runs_are_refused() -> None:
+    """The names that exist are told."""
+    with pytest.raises(InputError, match="no schedule 'zb'; there are gpipe, 1f1b, 2bw"):
+        generate("zb", line(2, 2), 1)
+    with pytest.raises(InputError, match="batches is 0; it must be at least 1"):
+        generate("1f1b", line(2, 2), 0)
+
+
+def test_first_batch_counts_on() -> None:
+    """A schedule from batch 3 on numbers its microbatches, versions and updates accordingly."""
+    (row,) = generate("2bw", line(1, 2), 1, first_batch=3).actions
+    texts = ["0F6@2", "0B6@2", "0F7@2", "0B7@2", "0REDUCE3", "0UPDATE3"]
+    assert list(row) == [parse_action(text) for text in texts]

@@ -1,0 +1,338 @@
+"""The simulator against closed forms, against small cases by hand, and against the definition."""
+
+import math
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.errors import InputError
+from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.planning.plan import Plan, Stage
+from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.generators import generate
+from diaulos.schedules.schedule import PipelineShape, Schedule
+from diaulos.schedules.simulate import Link, StageCosts, plan_costs, simulate, simulate_plan
+from diaulos.schedules.timeline import Timeline
+from tests.schedules.shapes import line, schedules
+
+DEPTHS = (1, 2, 3, 4, 7, 11, 16)
+MICROBATCHES = (1, 2, 3, 8, 15, 16, 33, 64)
+FORWARD, BACKWARD = 3.0, 5.0
+
+
+def run(name: str, depth: int, microbatches: int, batches: int = 3, **costs: float) -> Timeline:
+    stage = StageCosts(**{"forward_seconds": FORWARD, "backward_seconds": BACKWARD, **costs})
+    return simulate(generate(name, line(depth, microbatches), batches), [stage] * depth, Link())
+
+
+def spans(timeline: Timeline) -> dict[str, tuple[float, float]]:
+    """Start and end by the text of the action, its version left out."""
+    return {
+        str(event.action).partition("@")[0]: (event.start_seconds, event.end_seconds)
+        for event in timeline.events
+    }
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_flush_costs_a_fill_and_a_drain_per_batch(depth: int) -> None:
+    """GPipe and 1F1B: a step takes (m + d - 1)(f + b), of which (d - 1)/(m + d - 1) is idle."""
+    for microbatches in MICROBATCHES:
+        for name in ("gpipe", "1f1b"):
+            timeline = run(name, depth, microbatches)
+            step = (microbatches + depth - 1) * (FORWARD + BACKWARD)
+            assert timeline.step_seconds == step
+            assert timeline.makespan_seconds == 3 * step
+            idle = (depth - 1) / (microbatches + depth - 1)
+            assert timeline.bubble_fraction == pytest.approx(idle)
+            assert timeline.step_bubble_fraction == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_2bw_fills_and_drains_once(depth: int) -> None:
+    """2BW: a step takes m (f + b) and is never idle; a run adds (d - 1)(f + b) once."""
+    for microbatches in (m for m in MICROBATCHES if m >= depth - 1):
+        timeline = run("2bw", depth, microbatches)
+        step = microbatches * (FORWARD + BACKWARD)
+        assert timeline.step_seconds == step
+        assert timeline.step_bubble_fraction == pytest.approx(0.0)
+        once = (depth - 1) * (FORWARD + BACKWARD)
+        assert timeline.makespan_seconds == 3 * step + once
+        assert timeline.bubble_fraction == pytest.approx(once / (3 * step + once))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_stashes_are_those_of_the_papers(depth: int) -> None:
+    """GPipe holds m, 1F1B min(d - r, m), 2BW d - r microbatches on stage r."""
+    for microbatches in MICROBATCHES:
+        peaks = {
+            name: [timeline.peak_in_flight(rank) for rank in range(depth)]
+            for name in ("gpipe", "1f1b", "2bw")
+            if name != "2bw" or microbatches >= depth - 1
+            for timeline in [run(name, depth, microbatches, batches=2)]
+        }
+        assert peaks["gpipe"] == [microbatches] * depth
+        assert peaks["1f1b"] == [min(depth - rank, microbatches) for rank in range(depth)]
+        if "2bw" in peaks:
+            assert peaks["2bw"] == [depth - rank for rank in range(depth)]
+
+
+@given(
+    depth=st.integers(1, 16),
+    spare=st.integers(-1, 48),
+    batches=st.integers(1, 2),
+    forward=st.integers(1, 9),
+    backward=st.integers(1, 9),
+)
+@settings(max_examples=20)
+def test_closed_forms_hold_anywhere(
+    depth: int, spare: int, batches: int, forward: int, backward: int
+) -> None:
+    """The makespans of all three schedules for random depths, counts and times."""
+    microbatches = max(depth + spare, 1)
+    pair = forward + backward
+    costs = {"forward_seconds": forward, "backward_seconds": backward}
+    for name in ("gpipe", "1f1b"):
+        timeline = run(name, depth, microbatches, batches, **costs)
+        assert timeline.makespan_seconds == batches * (microbatches + depth - 1) * pair
+    timeline = run("2bw", depth, microbatches, batches, **costs)
+    assert timeline.makespan_seconds == (batches * microbatches + depth - 1) * pair
+
+
+@st.composite
+def priced(draw: st.DrawFn) -> tuple[Schedule, list[StageCosts]]:
+    """A schedule with random times per stage."""
+    schedule = draw(schedules(most_stages=4, most_replicas=2))
+    seconds = st.integers(0, 20).map(float)
+    costs = [
+        StageCosts(
+            forward_seconds=draw(seconds),
+            backward_seconds=draw(seconds),
+            update_seconds=draw(seconds),
+            reduce_seconds=draw(seconds),
+        )
+        for _ in range(schedule.shape.stages)
+    ]
+    return schedule, costs
+
+
+@given(case=priced(), latency=st.integers(0, 5))
+@settings(max_examples=60)
+def test_every_action_ends_as_early_as_the_definition_says(
+    case: tuple[Schedule, list[StageCosts]], latency: int
+) -> None:
+    """Ends are those of the longest path through rows, messages and reductions."""
+    schedule, costs = case
+    shape = schedule.shape
+    rows = schedule.actions
+    index = {
+        action: i
+        for rank in range(shape.ranks)
+        for i, action in enumerate(rows[rank])
+        if not action.kind.is_of_batch
+    }
+
+    @cache
+    def end(rank: int, position: int) -> float:
+        if position < 0:
+            return 0.0
+        action, before = rows[rank][position], end(rank, position - 1)
+        if action.kind.is_receive:
+            send = action.matching_send()
+            return max(before, end(shape.rank_of(send.stage, send.number), index[send]) + latency)
+        if action.kind is Kind.UPDATE:
+            reduced = max(reduced_by(other, action.number) for other in range(shape.ranks))
+            return max(before, reduced) + costs[action.stage].update_seconds
+        if action.kind is Kind.FORWARD:
+            return before + costs[action.stage].forward_seconds
+        if action.kind is Kind.BACKWARD:
+            return before + costs[action.stage].backward_seconds
+        return before
+
+    @cache
+    def reduced_by(rank: int, batch: int) -> float:
+        stage = shape.stage_of(rank)
+        ready = end(rank, rows[rank].index(Action(stage, Kind.REDUCE, batch)))
+        if batch > schedule.first_batch:
+            ready = max(ready, reduced_by(rank, batch - 1))
+        return ready + costs[stage].reduce_seconds
+
+    timeline = simulate(schedule, costs, Link(latency_seconds=latency))
+    for rank in range(shape.ranks):
+        expected = [
+            (action, end(rank, position))
+            for position, action in enumerate(rows[rank])
+            if action.kind.is_compute or action.kind is Kind.UPDATE
+        ]
+        happened = [(e.action, e.end_seconds) for e in timeline.events if e.rank == rank]
+        assert happened == expected
+
+
+def test_a_message_takes_its_bytes_and_then_its_latency() -> None:
+    """Depth 2, one microbatch: 10 bytes at 10 bytes/s and half a second of latency each way."""
+    costs = StageCosts(forward_seconds=1, backward_seconds=2, output_bytes=10)
+    link = Link(latency_seconds=0.5, bandwidth_bytes_per_second=10)
+    timeline = simulate(generate("1f1b", line(2, 1), 1), [costs, costs], link)
+    assert spans(timeline) == {
+        "0F0": (0.0, 1.0),
+        "1F0": (2.5, 3.5),
+        "1B0": (3.5, 5.5),
+        "0B0": (7.0, 9.0),
+        "0UPDATE0": (9.0, 9.0),
+        "1UPDATE0": (9.0, 9.0),
+    }
+
+
+def test_a_busy_link_carries_one_message_after_another() -> None:
+    """Three forwards of 1 s over a link that needs 3 s for each; the same on the way back."""
+    costs = StageCosts(forward_seconds=1, backward_seconds=2, output_bytes=3)
+    link = Link(bandwidth_bytes_per_second=1)
+    found = spans(simulate(generate("gpipe", line(2, 3), 1), [costs, costs], link))
+    assert [found[f"1F{k}"] for k in range(3)] == [(4, 5), (7, 8), (10, 11)]
+    assert [found[f"1B{k}"] for k in range(3)] == [(11, 13), (13, 15), (15, 17)]
+    assert [found[f"0B{k}"] for k in range(3)] == [(16, 18), (19, 21), (22, 24)]
+
+
+def test_the_two_directions_of_a_link_do_not_wait_for_each_other() -> None:
+    """A gradient travels from 6 to 9 s while an activation travels from 4 to 7 s."""
+    costs = StageCosts(forward_seconds=1, backward_seconds=1, output_bytes=3)
+    link = Link(bandwidth_bytes_per_second=1)
+    found = spans(simulate(generate("1f1b", line(2, 2), 1), [costs, costs], link))
+    assert [found["1F0"], found["1B0"], found["1F1"], found["1B1"]] == [
+        *((4, 5), (5, 6), (7, 8), (8, 9)),
+    ]
+    assert [found["0B0"], found["0B1"]] == [(9, 10), (12, 13)]
+
+
+def test_links_to_two_replicas_are_two_links() -> None:
+    """Messages to different ranks travel side by side."""
+    costs = StageCosts(forward_seconds=1, backward_seconds=1, output_bytes=3)
+    schedule = generate("gpipe", PipelineShape(replicas=(1, 2), microbatches=2), 1)
+    found = spans(simulate(schedule, [costs, costs], Link(bandwidth_bytes_per_second=1)))
+    assert [found["1F0"], found["1F1"]] == [(4, 5), (5, 6)]
+
+
+def test_what_a_stage_sends_is_its_own_output() -> None:
+    """The last stage's output bytes never travel; gradients are as large as what was received."""
+    first = StageCosts(forward_seconds=1, backward_seconds=1, output_bytes=2)
+    last = StageCosts(forward_seconds=1, backward_seconds=1, output_bytes=1000)
+    schedule = generate("1f1b", line(2, 1), 1)
+    found = spans(simulate(schedule, [first, last], Link(bandwidth_bytes_per_second=1)))
+    assert [found["1F0"], found["0B0"]] == [(3, 4), (7, 8)]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8])
+@pytest.mark.parametrize("spare", [0, 1, 5])
+def test_reductions_within_the_slack_of_2bw_cost_nothing(depth: int, spare: int) -> None:
+    """Stage 0 has m - d + 1 pairs of slack; up to there a step stays m (f + b), beyond it grows."""
+    microbatches = depth + spare
+    step = microbatches * (FORWARD + BACKWARD)
+    slack = (microbatches - depth + 1) * (FORWARD + BACKWARD)
+    assert run("2bw", depth, microbatches, 6, reduce_seconds=slack).step_seconds == step
+    beyond = run("2bw", depth, microbatches, 6, reduce_seconds=slack + 7.0)
+    assert beyond.step_seconds == step + 7.0
+
+
+def test_reductions_of_a_flushed_schedule_stand_in_the_way() -> None:
+    """1F1B waits for the reduction and the optimizer at each flush."""
+    timeline = run("1f1b", 2, 4, reduce_seconds=10.0, update_seconds=1.0)
+    assert timeline.step_seconds == 5 * (FORWARD + BACKWARD) + 11.0
+
+
+def test_memory_is_fixed_bytes_and_activations_in_flight() -> None:
+    """What a rank holds over time, and that it lets all activations go."""
+    costs = [
+        StageCosts(forward_seconds=1, backward_seconds=2, activation_bytes=10, fixed_bytes=100),
+        StageCosts(forward_seconds=1, backward_seconds=2, activation_bytes=7, fixed_bytes=50),
+    ]
+    timeline = simulate(generate("1f1b", line(2, 3), 1), costs, Link())
+    assert [timeline.peak_memory_bytes(rank) for rank in (0, 1)] == [120, 57]
+    first = [(p.seconds, p.bytes) for p in timeline.memory if p.rank == 0]
+    # F0, F1 at 0 and 1 s; B0 ends at 6, F2 starts there; B1 ends at 9, B2 at 12.
+    assert first == [
+        (0.0, 100), (0.0, 110), (1.0, 120), (6.0, 110), (6.0, 120), (9.0, 110), (12.0, 100),
+    ]  # fmt: skip
+
+
+def test_costs_must_fit_the_schedule() -> None:
+    """Costs are one per stage, finite and not negative."""
+    schedule = generate("1f1b", line(2, 1), 1)
+    with pytest.raises(InputError, match="costs of 1 stages; the schedule has 2"):
+        simulate(schedule, [StageCosts(forward_seconds=1, backward_seconds=1)], Link())
+    for bad in (-1.0, math.nan, math.inf):
+        with pytest.raises(InputError, match=r"forward_seconds is .*; it must be finite"):
+            StageCosts(forward_seconds=bad, backward_seconds=1)
+
+
+def option(seconds: float, *, forward: float | None = None) -> Option:
+    return Option(
+        name="plain",
+        seconds=seconds,
+        forward_seconds=forward,
+        update_seconds=0.5,
+        parameter_bytes=40,
+        activation_bytes=3,
+        fixed_memory=FixedMemory(parameters_bytes=40, optimizer_bytes=80),
+    )
+
+
+GRAPH = LayerGraph(
+    layers=(
+        Layer(id=0, options=(option(3),)),
+        Layer(id=1, options=(option(6, forward=1),)),
+        Layer(id=2, options=(option(9),)),
+    ),
+    edges=(
+        Edge(source=0, target=1, bytes=8),
+        Edge(source=1, target=2, bytes=16),
+        Edge(source=0, target=2, bytes=32),
+    ),
+)
+CLUSTER = Cluster(devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25)
+
+
+def planned(*stages: tuple[tuple[int, ...], int], microbatches: int = 4) -> Plan:
+    return Plan(
+        stages=tuple(
+            Stage(
+                layers=layers,
+                data_parallel=degree,
+                tensor_parallel=1,
+                options=dict.fromkeys(layers, "plain"),
+            )
+            for layers, degree in stages
+        ),
+        microbatches=microbatches,
+    )
+
+
+def test_the_costs_of_a_plan_are_those_of_its_layers() -> None:
+    """Times, bytes and the ring; a backward that was not measured counts as twice the forward."""
+    first, second = plan_costs(GRAPH, planned(((0, 1), 2), ((2,), 1)), CLUSTER)
+    assert (first.forward_seconds, first.backward_seconds) == (2.0, 7.0)
+    assert (second.forward_seconds, second.backward_seconds) == (3.0, 6.0)
+    assert (first.update_seconds, second.update_seconds) == (1.0, 0.5)
+    assert first.reduce_seconds == 2 * (2 - 1) / 2 * 80 / 16
+    assert second.reduce_seconds == 0.0
+    assert (first.activation_bytes, first.fixed_bytes) == (6.0, 240.0)
+    assert (first.output_bytes, second.output_bytes) == (48.0, 0.0)
+
+
+def test_tensors_that_skip_a_stage_pass_through_it() -> None:
+    """A stage hands on what later stages need, whoever made it."""
+    costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 1), ((2,), 1)), CLUSTER)
+    assert [cost.output_bytes for cost in costs] == [40.0, 48.0, 0.0]
+
+
+def test_a_plan_is_simulated_on_its_cluster() -> None:
+    """The link's latency and bandwidth are the cluster's; the schedule is checked first."""
+    plan = planned(((0, 1), 1), ((2,), 1), microbatches=1)
+    timeline = simulate_plan(GRAPH, plan, CLUSTER, schedule="gpipe", batches=1)
+    found = spans(timeline)
+    assert found["1F0"] == (2 + 3 + 0.25, 2 + 3 + 0.25 + 3)
+    assert found["0B0"][0] == found["1B0"][1] + 3 + 0.25
+    three = planned(((0,), 1), ((1,), 1), ((2,), 1), microbatches=1)
+    with pytest.raises(InputError, match="2BW needs depth - 1"):
+        simulate_plan(GRAPH, three, CLUSTER, schedule="2bw", batches=1)
