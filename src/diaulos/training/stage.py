@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from diaulos.errors import InputError
 from diaulos.models.graph import LayerGraph
-from diaulos.models.layers import LayeredModel, LayerSpec, build_layer
+from diaulos.models.layers import LayeredModel, LayerSpec, build_layer, run_layer
 from diaulos.planning.plan import Plan, Stage
 
 
@@ -73,8 +72,7 @@ class StageModule(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """The output of the last layer for the input of the first."""
         for layer, recompute in zip(self.layers, self.recomputed, strict=True):
-            # Non-reentrant: the reentrant form drops gradients where no input needs one.
-            hidden = checkpoint(layer, hidden, use_reentrant=False) if recompute else layer(hidden)
+            hidden = run_layer(layer, hidden, recompute=recompute)
         return hidden
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
