@@ -34,6 +34,7 @@ from torch import Tensor
 from diaulos.documents import Value, read_toml
 from diaulos.models.data import TokenData
 from diaulos.models.gpt import GPTConfig, gpt
+from diaulos.planning.files import read_plan
 from diaulos.training.job import TrainingJob
 from diaulos.training.optimizers import SGD, AdamW
 
@@ -41,7 +42,6 @@ FORMAT = "diaulos.run/1"
 _REQUIRED = (
     "format",
     "plan",
-    "graph",
     "folder",
     "schedule",
     "batches",
@@ -100,7 +100,7 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
     seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
     tokens = fields["data"].fields(("tokens",))["tokens"].text()
     data = TokenData(path=base / tokens, sequence_length=config.sequence_length)
-    stored = read_plan(base / fields["plan"].text(), graph_path=base / fields["graph"].text())
+    stored = read_plan(base / fields["plan"].text()).checked()
     return TrainingJob(
         model=gpt(config),
         graph=stored.graph,

@@ -1,0 +1,174 @@
+"""The plan file: JSON that a person can read and edit, and that is never trusted when loaded.
+
+It holds the plan, the cluster it was made for, and where its graph stands. Figures of cost are
+written for the reader only: whoever loads the file prices the plan anew.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from diaulos._version import __version__
+from diaulos.clusters.cluster import Cluster
+from diaulos.documents import Value, read_json, write_json
+from diaulos.errors import CheckError, InputError
+from diaulos.models.files import read_graph
+from diaulos.models.graph import LayerGraph
+from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate, violations
+from diaulos.planning.plan import Plan, Stage
+
+FORMAT = "diaulos.plan/1"
+_STAGE_KEYS = ("layers", "data_parallel", "tensor_parallel", "options")
+_PRICE_KEYS = ("in_flight", "memory_bytes", "time_per_sample_seconds")
+_CLUSTER_KEYS = ("devices", "memory_bytes", "bandwidth_bytes_per_second", "latency_seconds", "name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPlan:
+    """A plan from a file with the graph and the cluster that it is for."""
+
+    path: Path
+    plan: Plan
+    graph: LayerGraph
+    graph_path: Path
+    cluster: Cluster
+    graph_is_unchanged: bool
+    """Whether the graph's file is the one that the plan was made from."""
+    made_by: Mapping[str, str]
+    """Planner, options and version of the tool."""
+
+    @cached_property
+    def violations(self) -> tuple[str, ...]:
+        """Every rule that the plan breaks, one sentence each."""
+        return violations(self.graph, self.plan, self.cluster)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """The plan's price, computed now."""
+        return evaluate(self.graph, self.plan, self.cluster)
+
+    def checked(self) -> "StoredPlan":
+        """The same, or a `CheckError` with every rule that it breaks."""
+        if self.violations:
+            found = "\n  ".join(self.violations)
+            raise CheckError(
+                f"{self.path}: the plan breaks {len(self.violations)} rules:\n  {found}"
+            )
+        return self
+
+
+def write_plan(
+    path: Path,
+    plan: Plan,
+    evaluation: Evaluation,
+    *,
+    graph_path: Path,
+    cluster: Cluster,
+    made_by: Mapping[str, str],
+) -> None:
+    """Write a plan with its price and what it was made from."""
+    write_json(
+        path,
+        {
+            "format": FORMAT,
+            "microbatches": plan.microbatches,
+            "time_per_sample_seconds": evaluation.time_per_sample_seconds,
+            "stages": [
+                stage_document(stage, price)
+                for stage, price in zip(plan.stages, evaluation.stages, strict=True)
+            ],
+            "cluster": {key: getattr(cluster, key) for key in _CLUSTER_KEYS},
+            "graph": {
+                "path": os.path.relpath(graph_path, path.parent),
+                "sha256": _sha256(graph_path),
+            },
+            "made_by": {**made_by, "version": __version__},
+        },
+    )
+
+
+def read_plan(
+    path: Path, *, graph_path: Path | None = None, cluster: Cluster | None = None
+) -> StoredPlan:
+    """A plan with its graph, from the place that the file names or the one given.
+
+    The plan may break rules: see `StoredPlan.violations`.
+    """
+    fields = read_json(path).fields(
+        ("format", "microbatches", "stages", "cluster", "graph"),
+        ("time_per_sample_seconds", "made_by"),
+    )
+    if fields["format"].text() != FORMAT:
+        raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
+    source = fields["graph"].fields(("path", "sha256"))
+    found = graph_path or path.parent / source["path"].text()
+    made_by = fields["made_by"].members() if "made_by" in fields else {}
+    return StoredPlan(
+        path=path,
+        plan=Plan(
+            stages=tuple(_parse_stage(stage) for stage in _some(fields["stages"])),
+            microbatches=fields["microbatches"].integer(minimum=1),
+        ),
+        graph=read_graph(found).graph,
+        graph_path=found,
+        cluster=cluster or _parse_cluster(fields["cluster"]),
+        graph_is_unchanged=_sha256(found) == source["sha256"].text(),
+        made_by={key: value.text() for key, value in made_by.items()},
+    )
+
+
+def stage_document(stage: Stage, price: StagePrice) -> dict[str, Any]:
+    """A stage with its price, as plan files and `--json` show it."""
+    return {
+        "layers": list(stage.layers),
+        "data_parallel": stage.data_parallel,
+        "tensor_parallel": stage.tensor_parallel,
+        "options": {str(layer): name for layer, name in stage.options.items()},
+        "in_flight": price.in_flight,
+        "memory_bytes": price.memory_bytes,
+        "time_per_sample_seconds": price.time_per_sample_seconds,
+    }
+
+
+def _some(value: Value) -> list[Value]:
+    if not value.items():
+        raise value.error("is empty", "a plan has at least one stage")
+    return value.items()
+
+
+def _parse_stage(value: Value) -> Stage:
+    fields = value.fields(_STAGE_KEYS, _PRICE_KEYS)
+    options = {}
+    for key, name in fields["options"].members().items():
+        if not key.lstrip("-").isdecimal():
+            raise name.error(f"has the key {key!r}", "it must be the id of a layer")
+        options[int(key)] = name.text()
+    with value.context():
+        return Stage(
+            layers=tuple(layer.integer() for layer in fields["layers"].items()),
+            data_parallel=fields["data_parallel"].integer(minimum=1),
+            tensor_parallel=fields["tensor_parallel"].integer(minimum=1),
+            options=options,
+        )
+
+
+def _parse_cluster(value: Value) -> Cluster:
+    fields = value.fields(_CLUSTER_KEYS)
+    return Cluster(
+        devices=fields["devices"].integer(minimum=1),
+        memory_bytes=fields["memory_bytes"].number(),
+        bandwidth_bytes_per_second=fields["bandwidth_bytes_per_second"].number(above=0),
+        latency_seconds=fields["latency_seconds"].number(),
+        name=fields["name"].text(),
+    )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
