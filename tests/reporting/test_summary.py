@@ -5,8 +5,14 @@ import json
 
 from rich.console import Console
 
-from diaulos.reporting.summary import join_some, summarise, summary_document, summary_table
-from tests.reporting.runs import simulated
+from diaulos.reporting.summary import (
+    counted_versions,
+    join_some,
+    summarise,
+    summary_document,
+    summary_table,
+)
+from tests.reporting.runs import jittery, simulated
 
 
 def test_a_summary_holds_the_closed_forms() -> None:
@@ -40,7 +46,15 @@ def test_the_table_has_a_row_per_schedule() -> None:
     Console(file=output, width=120).print(summary_table(summaries))
     rows = [line.split() for line in output.getvalue().splitlines()]
     assert [row[0] for row in rows] == ["schedule", "gpipe", "1f1b", "2bw"]
-    assert rows[3] == ["2bw", "12", "s", "39", "s", "7.7%", "0.0%", "2", "2,", "1"]
+    assert rows[3] == ["2bw", "12", "s", "0.0%", "39", "s", "7.7%", "2", "2,", "1"]
+
+
+def test_versions_are_counted_from_events() -> None:
+    """Under 2BW two versions are alive from the first update on, with a flush one."""
+    assert counted_versions(simulated("2bw", 3, 3, batches=4)) == 2
+    assert counted_versions(jittery(simulated("2bw", 3, 3, batches=4))) == 2
+    assert counted_versions(simulated("1f1b", 3, 3, batches=4)) == 1
+    assert counted_versions(simulated("gpipe", 3, 3, batches=1)) == 1
 
 
 def test_replicas_count_as_one_stage() -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from diaulos.reporting.labels import ranks_by_stage
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.timeline import Timeline
+from diaulos.schedules.timeline import Event, Timeline
 from diaulos.units import format_bytes, format_seconds
 
 
@@ -53,6 +53,26 @@ def peak_in_flight(timeline: Timeline) -> tuple[int, ...]:
     return tuple(max(map(timeline.peak_in_flight, ranks)) for ranks in ranks_by_stage(timeline))
 
 
+def counted_versions(timeline: Timeline) -> int:
+    """The most weight versions that are newest or in use on a rank at a time."""
+    return max(_versions_alive(timeline.of_rank(rank)) for rank in range(timeline.ranks))
+
+
+def _versions_alive(events: Iterable[Event]) -> int:
+    in_flight: dict[int, int | None] = {}
+    newest, most = None, 0
+    for event in events:
+        action = event.action
+        if action.kind is Kind.FORWARD:
+            in_flight[action.number] = action.version
+        elif action.kind is Kind.BACKWARD:
+            in_flight.pop(action.number, None)
+        else:
+            newest = action.number + 1
+        most = max(most, len({newest, *in_flight.values()} - {None}))
+    return most
+
+
 def median_seconds(timeline: Timeline, kind: Kind) -> tuple[float, ...]:
     """How long an action of this kind usually takes, by stage; 0 where a stage has none."""
     found: list[list[float]] = [[] for _ in ranks_by_stage(timeline)]
@@ -74,7 +94,7 @@ def summary_table(summaries: dict[str, ScheduleSummary]) -> Table:
     """The schedules side by side, one row each."""
     with_memory = any(summary.peak_memory_bytes for summary in summaries.values())
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("schedule", "step", "makespan", "bubble", "of a step", "versions"):
+    for heading in ("schedule", "step", "its bubble", "run", "its bubble", "versions"):
         table.add_column(heading, justify="left" if heading == "schedule" else "right")
     table.add_column("in flight by stage")
     if with_memory:
@@ -83,9 +103,9 @@ def summary_table(summaries: dict[str, ScheduleSummary]) -> Table:
         cells = [
             name,
             format_seconds(summary.step_seconds),
+            f"{summary.step_bubble_fraction:.1%}",
             format_seconds(summary.makespan_seconds),
             f"{summary.bubble_fraction:.1%}",
-            f"{summary.step_bubble_fraction:.1%}",
             str(summary.weight_versions),
             join_some(map(str, summary.peak_in_flight)),
         ]

@@ -26,28 +26,18 @@ class Kind(Enum):
     UPDATE = "UPDATE"
     """Apply the optimizer to a batch: makes the next weight version."""
 
+    def __init__(self, text: str) -> None:
+        self.is_compute = text in ("F", "B")
+        """Whether it is a forward or a backward."""
+        self.is_send = text.startswith("SEND")
+        """Whether it gives a tensor to another stage."""
+        self.is_receive = text.startswith("RECV")
+        """Whether it takes a tensor from another stage."""
+        self.is_of_batch = text in ("REDUCE", "UPDATE")
+        """Whether its number is that of a batch and not of a microbatch."""
+
     # A member is the only one of its value; Enum would hash its name, which takes longer.
     __hash__ = object.__hash__
-
-    @property
-    def is_compute(self) -> bool:
-        """Whether it is a forward or a backward."""
-        return self in (Kind.FORWARD, Kind.BACKWARD)
-
-    @property
-    def is_send(self) -> bool:
-        """Whether it gives a tensor to another stage."""
-        return self in (Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
-
-    @property
-    def is_receive(self) -> bool:
-        """Whether it takes a tensor from another stage."""
-        return self in (Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
-
-    @property
-    def is_of_batch(self) -> bool:
-        """Whether its number is that of a batch and not of a microbatch."""
-        return self in (Kind.REDUCE, Kind.UPDATE)
 
 
 @dataclass(frozen=True, slots=True)
