@@ -1,0 +1,79 @@
+"""`diaulos check`: check and price a plan file again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from diaulos.clusters.cluster import read_cluster
+from diaulos.planning.files import StoredPlan, read_plan, stage_document
+from diaulos.reporting.tables import plan_table
+from diaulos.units import format_seconds
+
+_LEAST_WIDTH = 120
+
+
+def check(
+    plan: Path,
+    *,
+    graph: Path | None = None,
+    cluster: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Check a plan file against its graph and cluster, and price it from the definition.
+
+    Parameters
+    ----------
+    plan
+        The plan file, edited by hand or not.
+    graph
+        Its layer graph, where it is not at the place that the plan names.
+    cluster
+        Another cluster than the one that the plan was made for, TOML.
+    as_json
+        Print one JSON object instead of the table.
+    """
+    stored = read_plan(
+        plan, graph_path=graph, cluster=None if cluster is None else read_cluster(cluster)
+    )
+    if as_json:
+        json.dump(_document(stored), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    stored.checked()
+    if not as_json:
+        _print(stored)
+
+
+def _document(stored: StoredPlan) -> dict[str, object]:
+    if stored.violations:
+        return {"valid": False, "violations": list(stored.violations)}
+    prices = stored.evaluation
+    return {
+        "valid": True,
+        "graph_is_unchanged": stored.graph_is_unchanged,
+        "time_per_sample_seconds": prices.time_per_sample_seconds,
+        "devices_used": prices.devices_used,
+        "stages": [
+            stage_document(stage, price)
+            for stage, price in zip(stored.plan.stages, prices.stages, strict=True)
+        ],
+    }
+
+
+def _print(stored: StoredPlan) -> None:
+    console = Console(highlight=False)
+    console.width = max(console.width, _LEAST_WIDTH)
+    console.print(plan_table(stored.graph, stored.plan, stored.evaluation, stored.cluster))
+    seconds = format_seconds(stored.evaluation.time_per_sample_seconds)
+    console.print(
+        f"valid: {seconds} per sample, {stored.plan.devices_used} of {stored.cluster.devices} "
+        f"devices, {stored.plan.microbatches} microbatches"
+    )
+    if not stored.graph_is_unchanged:
+        console.print(
+            f"note: {stored.graph_path} has changed since the plan was made; the prices are those "
+            "of the graph as it is, and another plan may be faster now"
+        )

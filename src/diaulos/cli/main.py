@@ -1,0 +1,53 @@
+"""The command line: which commands there are, and how errors become exit statuses."""
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+from diaulos._version import __version__
+from diaulos.errors import DiaulosError
+
+_INTERRUPTED = 130
+
+
+def make_app() -> App:
+    """The application; each command's module is imported when the command is run."""
+    app = App(
+        name="diaulos",
+        version=__version__,
+        help="Find the best way to spread the training of a deep network over many accelerators, "
+        "say why and what it will cost, and train it that way.",
+        help_epilogue="Exit status: 0 done, 1 no feasible answer or failed check, 2 bad input.",
+        result_action="return_value",
+    )
+    for name, summary in (
+        ("demo", "Profile, plan, simulate and train a small GPT on this machine."),
+        ("profile", "Measure the layers of a GPT on this machine."),
+        ("plan", "Find the fastest plan for a layer graph on a cluster."),
+        ("check", "Check and price a plan file again."),
+        ("simulate", "Simulate schedules of a plan, or of equal stages for learning."),
+        ("train", "Train what a run file says."),
+    ):
+        app.command(f"diaulos.cli.{name}:{name}", name=name, help=summary)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and end the process with its exit status."""
+    app = make_app()
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _fail(f"{error}\nsee diaulos --help", 2)
+    except DiaulosError as error:
+        _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        _fail("interrupted", _INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"diaulos: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(status)
