@@ -1,0 +1,141 @@
+"""What is asked of a planner, and what it answers."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.errors import CheckError, InputError
+from diaulos.models.graph import Layer, LayerGraph, Option
+from diaulos.planning.evaluate import Evaluation, evaluate, fits, violations
+from diaulos.planning.plan import Plan
+from diaulos.units import format_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningProblem:
+    """Find the plan with the least time per sample; the three switches are Piper's ablations."""
+
+    graph: LayerGraph
+    cluster: Cluster
+    microbatches: int
+    """Of one batch: Piper's N."""
+    data_parallel: bool = True
+    """Whether stages may have replicas."""
+    tensor_parallel: bool = True
+    """Whether layers may be split over devices."""
+    recompute: bool = True
+    """Whether options that recompute activations may be used."""
+
+    def __post_init__(self) -> None:
+        if self.microbatches < 1:
+            raise InputError(f"microbatches is {self.microbatches}", "it must be at least 1")
+
+    @cached_property
+    def replicas_limit(self) -> int:
+        """The most that data-parallel degrees may sum up to: min(N, K)."""
+        return min(self.microbatches, self.cluster.devices)
+
+    @cached_property
+    def data_degrees(self) -> tuple[int, ...]:
+        """The data-parallel degrees that a stage can have, ascending."""
+        if not self.data_parallel:
+            return (1,)
+        candidates = range(1, self.replicas_limit + 1)
+        return tuple(degree for degree in candidates if self.microbatches % degree == 0)
+
+    @cached_property
+    def tensor_degrees(self) -> tuple[int, ...]:
+        """The tensor-parallel degrees that a stage can have, ascending."""
+        largest = self.cluster.devices if self.tensor_parallel else 1
+        return tuple(t for t in self.graph.tensor_parallel_degrees if t <= largest)
+
+    def options(self, layer: Layer, tensor_parallel: int) -> tuple[Option, ...]:
+        """The options of a layer that may be used at a degree, in the order of the source."""
+        return tuple(
+            option
+            for option in layer.options_at(tensor_parallel)
+            if self.recompute or not option.recompute
+        )
+
+    def infeasibility(self) -> str:
+        """Why no plan exists: the first layer that cannot run alone, or that none can be cut."""
+        for layer in self.graph.layers:
+            options = [o for t in self.tensor_degrees for o in self.options(layer, t)]
+            if not options:
+                return (
+                    f"layer {layer.label} has no option at the tensor-parallel degrees "
+                    f"{list(self.tensor_degrees)} that are allowed"
+                )
+            least = min(option.memory_bytes(1) for option in options)
+            limit = self.cluster.memory_bytes
+            if not fits(least, limit):
+                return (
+                    f"layer {layer.label} needs at least {format_bytes(least)} on each device, "
+                    f"even alone in the last stage; the limit is {format_bytes(limit)}, "
+                    f"{least - limit:.6g} bytes too little"
+                )
+        return (
+            f"no way to cut the {len(self.graph.layers)} layers into stages on at most "
+            f"{self.cluster.devices} devices keeps every stage within "
+            f"{format_bytes(self.cluster.memory_bytes)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningResult:
+    """The answer of a planner, priced by `evaluate`."""
+
+    planner: str
+    plan: Plan | None
+    """None where no plan keeps to the limits."""
+    evaluation: Evaluation | None
+    proven_optimal: bool
+    """Whether it is proven that no plan of the problem is faster (or that there is none)."""
+    search_seconds: float
+    reason: str | None = None
+    """Why there is no plan."""
+
+
+class Planner(Protocol):
+    """What turns a problem into an answer."""
+
+    def __call__(self, problem: PlanningProblem) -> PlanningResult:
+        """The best plan that this planner finds."""
+        ...
+
+
+def answer(
+    problem: PlanningProblem,
+    search: Callable[[PlanningProblem], Plan | None],
+    *,
+    planner: str,
+    proves: bool,
+) -> PlanningResult:
+    """Run a search and check what it found: nothing leaves a planner that breaks a rule.
+
+    `proves` says whether the search covers all plans of the problem.
+    """
+    start = time.perf_counter()
+    plan = search(problem)
+    result = PlanningResult(
+        planner=planner,
+        plan=plan,
+        evaluation=None,
+        proven_optimal=proves,
+        search_seconds=time.perf_counter() - start,
+    )
+    if plan is None:
+        reason = problem.infeasibility()
+        if not proves:
+            reason = f"the {planner} planner found no plan: {reason}"
+        return replace(result, reason=reason)
+    broken = violations(problem.graph, plan, problem.cluster)
+    if broken:
+        raise CheckError(
+            f"the {planner} planner made a plan that breaks its rules, please report this: "
+            + "; ".join(broken)
+        )
+    return replace(result, evaluation=evaluate(problem.graph, plan, problem.cluster))
