@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from diaulos.errors import InputError
+from diaulos.planning.plan import Plan
 from diaulos.schedules.actions import Action, parse_action
 
 
@@ -34,6 +35,12 @@ class PipelineShape:
                     "the replicas of each stage share the microbatches of a batch evenly",
                     f"{-(-self.microbatches // degree) * degree} microbatches would do",
                 )
+
+    @staticmethod
+    def of(plan: Plan) -> "PipelineShape":
+        """The shape of a plan."""
+        replicas = tuple(stage.data_parallel for stage in plan.stages)
+        return PipelineShape(replicas=replicas, microbatches=plan.microbatches)
 
     @property
     def stages(self) -> int:

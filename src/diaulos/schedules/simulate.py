@@ -52,6 +52,14 @@ class Link:
     latency_seconds: float = 0.0
     bandwidth_bytes_per_second: float = math.inf
 
+    @staticmethod
+    def of(cluster: Cluster) -> "Link":
+        """The link of a cluster."""
+        return Link(
+            latency_seconds=cluster.latency_seconds,
+            bandwidth_bytes_per_second=cluster.bandwidth_bytes_per_second,
+        )
+
     def seconds(self, size_bytes: float) -> float:
         """How long the link is taken by a message, without its latency."""
         return size_bytes / self.bandwidth_bytes_per_second
@@ -144,17 +152,9 @@ def simulate_plan(
     graph: LayerGraph, plan: Plan, cluster: Cluster, *, schedule: str, batches: int
 ) -> Timeline:
     """The timeline of a plan under the schedule of this name, checked before it is simulated."""
-    shape = PipelineShape(
-        replicas=tuple(stage.data_parallel for stage in plan.stages),
-        microbatches=plan.microbatches,
-    )
-    actions = generate(schedule, shape, batches)
+    actions = generate(schedule, PipelineShape.of(plan), batches)
     check(actions)
-    link = Link(
-        latency_seconds=cluster.latency_seconds,
-        bandwidth_bytes_per_second=cluster.bandwidth_bytes_per_second,
-    )
-    return simulate(actions, plan_costs(graph, plan, cluster), link)
+    return simulate(actions, plan_costs(graph, plan, cluster), Link.of(cluster))
 
 
 def plan_costs(graph: LayerGraph, plan: Plan, cluster: Cluster) -> tuple[StageCosts, ...]:
