@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from diaulos.cli.main import main
 from diaulos.cli.simulate import simulate
 from diaulos.clusters.cluster import Cluster, write_cluster
 from diaulos.errors import CheckError, InputError
@@ -220,3 +221,35 @@ def test_flags_of_a_plan_need_one(tmp_path: Path) -> None:
     """A graph or a cluster without a plan is not silently ignored."""
     with pytest.raises(InputError, match="--graph is given without a plan"):
         simulate(depth=2, microbatches=2, graph=tmp_path / "graph.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ("--depth 2 --microbatches 2 --schedule 1f1b --schedule 2bw", 0),
+        ("--depth 4 --microbatches 2 --schedule 2bw", 2),
+        ("--depth 4 --microbatches 4 --schedule unheard-of", 2),
+        ("absent.json", 2),
+        ("--depth 2", 2),
+    ],
+)
+def test_the_exit_status_tells_what_happened(
+    arguments: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 done, 2 bad input, with one message on stderr and nothing on stdout."""
+    found = 0
+    try:
+        main(["simulate", *arguments.split()])
+    except SystemExit as ended:
+        found = ended.code
+    captured = capsys.readouterr()
+    assert found == status
+    assert bool(captured.out) == (status == 0)
+    assert captured.err.startswith("diaulos: ") == (status != 0)
+
+
+def test_a_plan_that_breaks_rules_ends_with_1(tmp_path: Path) -> None:
+    """A plan that does not hold what it promises is a failed check."""
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", str(stored_plan(tmp_path, memory_bytes=1.0))])
+    assert ended.value.code == 1

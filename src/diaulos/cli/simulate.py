@@ -62,7 +62,7 @@ def simulate(
     width: int | None = None,
     forward: float | None = None,
     backward: float | None = None,
-    schedule: list[ScheduleName] | None = None,
+    schedule: Annotated[list[ScheduleName] | None, Parameter(negative=())] = None,
     batches: int | None = None,
     measured: Path | None = None,
     svg: Path | None = None,

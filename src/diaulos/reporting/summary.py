@@ -107,10 +107,10 @@ def summary_table(summaries: dict[str, ScheduleSummary]) -> Table:
             format_seconds(summary.makespan_seconds),
             f"{summary.bubble_fraction:.1%}",
             str(summary.weight_versions),
-            join_some(map(str, summary.peak_in_flight)),
+            join_some(map(str, summary.peak_in_flight), most=8),
         ]
         if with_memory:
-            cells.append(join_some(map(format_bytes, summary.peak_memory_bytes)))
+            cells.append(join_some(map(format_bytes, summary.peak_memory_bytes), most=8))
         table.add_row(*cells)
     return table
 
