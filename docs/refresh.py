@@ -45,9 +45,7 @@ def refreshed(block: re.Match[str]) -> str:
     """A block with the output that its commands print now."""
     if SKIP in block[1]:
         return block[0]
-    lines = []
-    for command in commands(block[1]):
-        lines.append(f"$ {command}\n{run(command)}".rstrip() + "\n")
+    lines = [f"$ {command}\n{run(command)}".rstrip() + "\n" for command in commands(block[1])]
     return "```console\n" + "".join(lines) + "```"
 
 

@@ -31,7 +31,7 @@ _HOMES = {
 }
 """Where each public name lives."""
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name: str) -> object:

@@ -54,12 +54,11 @@ def parse_bandwidth(text: str) -> float:
 def format_bytes(size_bytes: float) -> str:
     """A size with three digits that matter, in binary units: `7.95 GiB`."""
     magnitude = abs(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if magnitude < 1024:
-            break
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    while magnitude >= 1024 and len(units) > 1:
         magnitude /= 1024
-    else:
-        unit = "TiB"
+        units.pop()
+    unit = units[-1]
     return f"{math.copysign(magnitude, size_bytes):.4g} {unit}"
 
 

@@ -24,7 +24,7 @@ STEP = StepRecord(
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    """The timeline holds every action of every rank, from 0 on, and the steps of the last rank."""
+    """The timeline holds every action of every rank, from 0 on, and the steps of every rank."""
     for rank in range(2):
         with RankRecorder(rank, tmp_path) as recorder:
             recorder.action(parse_action(f"{rank}F0@0"), recorder.now())
@@ -36,14 +36,14 @@ def test_what_is_written_is_read_back(tmp_path):
     assert [["0F0@0", "0B0@0"], ["1F0@0", "1B0@0"]] == [
         [str(event.action) for event in timeline.of_rank(rank)] for rank in range(2)
     ]
-    assert read_steps(tmp_path) == [STEP]
+    assert read_steps(tmp_path) == [[STEP], [STEP]]
 
 
 def test_records_survive_until_the_last_step(tmp_path):
     """What was noted before a step can be read while the run still goes on."""
     with RankRecorder(0, tmp_path) as recorder:
         recorder.step(STEP)
-        assert read_steps(tmp_path) == [STEP]
+        assert read_steps(tmp_path) == [[STEP]]
 
 
 def test_a_folder_without_records_is_refused(tmp_path):

@@ -1,19 +1,15 @@
 """`diaulos check`: check and price a plan file again."""
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.cluster import read_cluster
 from diaulos.planning.files import StoredPlan, read_plan, stage_document
 from diaulos.reporting.tables import plan_table
 from diaulos.units import format_seconds
-
-_LEAST_WIDTH = 120
 
 
 def check(
@@ -40,14 +36,13 @@ def check(
         plan, graph_path=graph, cluster=None if cluster is None else read_cluster(cluster)
     )
     if as_json:
-        json.dump(_document(stored), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json(_document(stored))
     stored.checked()
     if not as_json:
         _print(stored)
 
 
-def _document(stored: StoredPlan) -> dict[str, object]:
+def _document(stored: StoredPlan) -> dict[str, Any]:
     if stored.violations:
         return {"valid": False, "violations": list(stored.violations)}
     prices = stored.evaluation
@@ -64,8 +59,7 @@ def _document(stored: StoredPlan) -> dict[str, object]:
 
 
 def _print(stored: StoredPlan) -> None:
-    console = Console(highlight=False)
-    console.width = max(console.width, _LEAST_WIDTH)
+    console = make_console()
     console.print(plan_table(stored.graph, stored.plan, stored.evaluation, stored.cluster))
     seconds = format_seconds(stored.evaluation.time_per_sample_seconds)
     console.print(
@@ -73,7 +67,7 @@ def _print(stored: StoredPlan) -> None:
         f"devices, {stored.plan.microbatches} microbatches"
     )
     if not stored.graph_is_unchanged:
-        console.print(
+        note(
             f"note: {stored.graph_path} has changed since the plan was made; the prices are those "
             "of the graph as it is, and another plan may be faster now"
         )

@@ -1,14 +1,12 @@
 """`diaulos plan`: find the fastest plan for a layer graph on a cluster."""
 
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from diaulos.cli.output import make_console, print_json
 from diaulos.clusters.cluster import Cluster, read_cluster
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.models.files import GraphFile, read_graph
@@ -21,8 +19,6 @@ from diaulos.reporting.tables import plan_table
 from diaulos.units import format_seconds, parse_bandwidth, parse_bytes
 
 _PLANNERS = {"exact": exact, "equal": equal, "exhaustive": exhaustive}
-_LEAST_WIDTH = 120
-"""Of the table, also where the output has no width."""
 
 
 def plan(
@@ -83,8 +79,7 @@ def plan(
     )
     result = _PLANNERS[planner](problem)
     if as_json:
-        json.dump(result_document(problem, result), sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json(result_document(problem, result))
     if result.plan is None or result.evaluation is None:
         raise InfeasibleError(f"no plan: {result.reason}")
     if output is not None:
@@ -179,8 +174,7 @@ def _made_by(problem: PlanningProblem, result: PlanningResult) -> dict[str, str]
 def _print(problem: PlanningProblem, result: PlanningResult) -> None:
     assert result.plan is not None
     assert result.evaluation is not None
-    console = Console(highlight=False)
-    console.width = max(console.width, _LEAST_WIDTH)
+    console = make_console()
     console.print(plan_table(problem.graph, result.plan, result.evaluation, problem.cluster))
     proof = "proven optimal" if result.proven_optimal else "not proven optimal"
     seconds = format_seconds(result.evaluation.time_per_sample_seconds)

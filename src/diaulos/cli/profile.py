@@ -1,13 +1,11 @@
 """`diaulos profile`: measure the layers of a GPT on this machine."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.cluster import write_cluster
 from diaulos.models.files import format_graph, write_graph
 from diaulos.models.gpt import GPTConfig, gpt
@@ -20,8 +18,6 @@ from diaulos.training.optimizers import SGD, AdamW
 from diaulos.units import parse_bytes
 
 _LEARNING_RATE = 1e-4  # changes no price
-_LEAST_WIDTH = 100
-"""Of the table, also where the output has no width: a price cut short is none."""
 
 
 def profile(
@@ -119,11 +115,10 @@ def _optimizer(name: str) -> AdamW | SGD:
 
 def _show(graph: LayerGraph, *, as_json: bool, written: list[Path]) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(format_graph(graph), indent=2) + "\n")
+        print_json(format_graph(graph))
     else:
-        Console(width=max(Console().width, _LEAST_WIDTH)).print(layers_table(graph))
-    notes = Console(stderr=True, highlight=False)
+        make_console().print(layers_table(graph))
     ratio = graph.provenance["layers_over_whole_model"]
-    notes.print(f"the layers add up to {ratio} of the time of the model run as a whole")
+    note(f"the layers add up to {ratio} of the time of the model run as a whole")
     for path in written:
-        notes.print(f"wrote {path}")
+        note(f"wrote {path}")

@@ -1,6 +1,5 @@
 """`diaulos simulate`: when each rank does what, of a plan or of equal stages for learning."""
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.cluster import read_cluster
 from diaulos.documents import write_text
 from diaulos.errors import InputError
@@ -33,8 +32,6 @@ from diaulos.schedules.timeline import Timeline, read_timeline
 
 ScheduleName = Literal["gpipe", "1f1b", "2bw", "all"]
 _BATCHES = 4
-_LEAST_WIDTH = 100
-"""Of the table, also where the output has no width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,7 @@ def _planned(path: Path, graph: Path | None, cluster: Path | None) -> _Pipeline:
     given = None if cluster is None else read_cluster(cluster)
     stored = read_plan(path, graph_path=graph, cluster=given).checked()
     if not stored.graph_is_unchanged:
-        _note(f"{stored.graph_path} is not the graph that the plan was made from")
+        note(f"{stored.graph_path} is not the graph that the plan was made from")
     costs = plan_costs(stored.graph, stored.plan, stored.cluster)
     return _Pipeline(PipelineShape.of(stored.plan), costs, Link.of(stored.cluster))
 
@@ -188,7 +185,7 @@ def _simulate_all(pipeline: _Pipeline, names: Sequence[str], batches: int) -> di
         except InputError as error:
             if name in names or batches < 1:
                 raise
-            _note(f"{name} is left out: {error}")
+            note(f"{name} is left out: {error}")
             continue
         check(schedule)
         runs[name] = _Run(schedule, run_schedule(schedule, pipeline.costs, pipeline.link))
@@ -213,11 +210,11 @@ def _write(
             else comparison_svg(timelines[0], ran, until_seconds=until, made_by=command)
         )
         write_text(svg, picture)
-        _note(f"wrote {svg}")
+        note(f"wrote {svg}")
     if trace is not None:
         titles = list(runs) if ran is None else ["planned", "measured"]
         write_trace(trace, timelines if ran is None else [*timelines, ran], titles)
-        _note(f"wrote {trace}")
+        note(f"wrote {trace}")
 
 
 def _print(runs: Mapping[str, _Run], ran: Timeline | None, *, as_text: bool, as_json: bool) -> None:
@@ -234,9 +231,9 @@ def _print(runs: Mapping[str, _Run], ran: Timeline | None, *, as_text: bool, as_
         summaries["measured"] = summarise(ran, counted_versions(ran))
     if as_json:
         document = _document([run.schedule for run in runs.values()], summaries)
-        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        print_json(document)
     else:
-        Console(width=max(Console().width, _LEAST_WIDTH)).print(summary_table(summaries))
+        make_console().print(summary_table(summaries))
 
 
 def _document(
@@ -249,7 +246,3 @@ def _document(
         "batches": schedules[0].batches,
         "schedules": {name: summary_document(summary) for name, summary in summaries.items()},
     }
-
-
-def _note(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from diaulos.cli.output import note
+from rich.console import Console
+
 from diaulos.training.launch import is_worker, launch, work
 from diaulos.training.run_file import read_run
 
@@ -24,4 +25,4 @@ def train(run: Path) -> None:
         return
     next(described.job.schedules())  # refuse a schedule that cannot run before ranks start
     launch(["train", str(run)], described.job.shape.ranks)
-    note(f"records: {described.folder}")
+    Console(highlight=False).print(f"records: {described.folder}")

@@ -9,6 +9,8 @@ from diaulos.errors import InputError
 from diaulos.units import parse_bandwidth, parse_bytes
 
 FORMAT = "diaulos.cluster/1"
+_REQUIRED = ("format", "devices", "memory", "bandwidth")
+_OPTIONAL = ("name", "latency_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,14 @@ class Cluster:
                 "it must be above 0",
             )
         if not (math.isfinite(self.latency_seconds) and self.latency_seconds >= 0):
-            raise InputError(f"latency_seconds is {self.latency_seconds!r}", "it must be at least 0")
+            problem = f"latency_seconds is {self.latency_seconds!r}"
+            raise InputError(problem, "it must be finite and at least 0")
 
 
 def read_cluster(path: Path) -> Cluster:
     """A cluster from a TOML file."""
     document = read_toml(path)
-    fields = document.fields(("format", "devices", "memory", "bandwidth"), ("name", "latency_seconds"))
+    fields = document.fields(_REQUIRED, _OPTIONAL)
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     with document.context():
@@ -51,8 +54,8 @@ def read_cluster(path: Path) -> Cluster:
             devices=fields["devices"].integer(minimum=1),
             memory_bytes=fields["memory"].parsed(parse_bytes),
             bandwidth_bytes_per_second=fields["bandwidth"].parsed(parse_bandwidth),
-            latency_seconds=fields["latency_seconds"].number() if "latency_seconds" in fields else 0.0,
             name=fields["name"].text() if "name" in fields else path.stem,
+            **{key: fields[key].number() for key in ("latency_seconds",) if key in fields},
         )
 
 
@@ -62,7 +65,7 @@ def write_cluster(path: Path, cluster: Cluster) -> None:
         f'format = "{FORMAT}"',
         f"name = {_quote(cluster.name)}",
         f"devices = {cluster.devices}",
-        f"memory = {cluster.memory_bytes!r}  # bytes; text such as \"80GB\" works too",
+        f'memory = {cluster.memory_bytes!r}  # bytes; text such as "80GB" works too',
         f"bandwidth = {cluster.bandwidth_bytes_per_second!r}  # bytes per second",
         f"latency_seconds = {cluster.latency_seconds!r}",
     ]

@@ -146,5 +146,5 @@ def _format_option(option: Option) -> dict[str, Any]:
     memory = option.fixed_memory.by_kind()
     document["fixed_memory"] = {f"{kind}_bytes": amount for kind, amount in memory.items()}
     for key in ("input_sync_bytes", "output_sync_bytes"):
-        document[key] = {str(neighbour): amount for neighbour, amount in getattr(option, key).items()}
+        document[key] = {str(other): amount for other, amount in getattr(option, key).items()}
     return document

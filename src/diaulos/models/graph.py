@@ -59,7 +59,7 @@ class Option:
     name: str
     tensor_parallel: int = 1
     seconds: float
-    """Forward and backward of one microbatch, recomputation and tensor-parallel traffic included."""
+    """Forward and backward of one microbatch, with recomputation and traffic between shards."""
     forward_seconds: float | None = None
     """The forward part of `seconds`; None where the source did not measure it apart."""
     update_seconds: float = 0.0
@@ -81,9 +81,7 @@ class Option:
         if not self.name:
             raise InputError("an option has an empty name", "plans name options")
         if self.tensor_parallel < 1:
-            raise InputError(
-                f"tensor_parallel is {self.tensor_parallel}", "it must be at least 1"
-            )
+            raise InputError(f"tensor_parallel is {self.tensor_parallel}", "it must be at least 1")
         for name in ("seconds", "update_seconds", "parameter_bytes", "activation_bytes"):
             _check_amount(name, getattr(self, name))
         for sync in (self.input_sync_bytes, self.output_sync_bytes):
@@ -136,9 +134,7 @@ class Layer:
 
     def options_at(self, tensor_parallel: int) -> tuple[Option, ...]:
         """The options at a tensor-parallel degree, in the order of the source."""
-        return tuple(
-            option for option in self.options if option.tensor_parallel == tensor_parallel
-        )
+        return tuple(option for option in self.options if option.tensor_parallel == tensor_parallel)
 
     def option(self, name: str, tensor_parallel: int) -> Option:
         """The option of this name at this degree."""
@@ -185,7 +181,7 @@ class LayerGraph:
         self._check_sync_keys()
         if len(self.topological_order) < len(self.layers):
             left = sorted(set(self.positions) - set(self.topological_order))
-            raise InputError(f"the edges make a cycle through layers {left[:10]}", "it must be a DAG")
+            raise InputError(f"the edges make a cycle through layers {left[:10]}", "none may exist")
 
     @cached_property
     def positions(self) -> Mapping[int, int]:
@@ -226,7 +222,7 @@ class LayerGraph:
     def layer(self, layer_id: int) -> Layer:
         """The layer of this id."""
         if layer_id not in self.positions:
-            raise InputError(f"there is no layer {layer_id}", f"there are {len(self.layers)} layers")
+            raise InputError(f"there is no layer {layer_id}", f"there are {len(self.layers)}")
         return self.layers[self.positions[layer_id]]
 
     def _neighbours(self, key: str, value: str) -> dict[int, tuple[int, ...]]:

@@ -107,24 +107,18 @@ def _parse_node(node: Value) -> Layer:
 
 def _parse_option(value: Value, degree: int) -> Option:
     fields = value.fields(_OPTION_KEYS)
-    name, fixed = fields["id"].text(), fields["memoryUsageB"].number()
-    numbers = {
-        "seconds": fields["timePerSample"].number(),
-        "parameter_bytes": fields["parameterSize"].number(),
-        "activation_bytes": fields["memoryUsageA"].number(),
-    }
-    sync = {
-        "input_sync_bytes": _parse_sync(fields["syncTimeFw"]),
-        "output_sync_bytes": _parse_sync(fields["syncTimeBw"]),
-    }
+    name = fields["id"].text()
     with value.context():
         return Option(
             name=name,
             tensor_parallel=degree,
             recompute=name == _RECOMPUTE_NAME,
-            fixed_memory=FixedMemory(unspecified_bytes=fixed),
-            **numbers,
-            **sync,
+            seconds=fields["timePerSample"].number(),
+            parameter_bytes=fields["parameterSize"].number(),
+            activation_bytes=fields["memoryUsageA"].number(),
+            fixed_memory=FixedMemory(unspecified_bytes=fields["memoryUsageB"].number()),
+            input_sync_bytes=_parse_sync(fields["syncTimeFw"]),
+            output_sync_bytes=_parse_sync(fields["syncTimeBw"]),
         )
 
 

@@ -62,10 +62,7 @@ class TrainingJob:
     @property
     def shape(self) -> PipelineShape:
         """The pipeline that the plan makes."""
-        return PipelineShape(
-            replicas=tuple(stage.data_parallel for stage in self.plan.stages),
-            microbatches=self.plan.microbatches,
-        )
+        return PipelineShape.of(self.plan)
 
     @property
     def tokens_per_batch(self) -> int:

@@ -104,10 +104,12 @@ def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeli
     )
 
 
-def read_steps(folder: Path) -> list[StepRecord]:
-    """The steps of a run as its last rank saw them."""
-    lines = _lines(folder, _ranks_recorded(folder) - 1)
-    return [StepRecord(**line["step"]) for line in lines if "step" in line]
+def read_steps(folder: Path) -> list[list[StepRecord]]:
+    """The steps of a run, by rank."""
+    return [
+        [StepRecord(**line["step"]) for line in _lines(folder, rank) if "step" in line]
+        for rank in range(_ranks_recorded(folder))
+    ]
 
 
 def _ranks_recorded(folder: Path) -> int:
