@@ -65,6 +65,8 @@ def candidates(space: Space, threshold: Threshold, devices: int) -> Candidates:
         for tensor_parallel in sorted({s.layers.setting.tensor_parallel for s in space.settings})
         for part in _candidates_at(space, threshold, spare, tensor_parallel)
     ]
+    if not found:
+        found = [(np.zeros(0, np.int64),) * 6]
     columns = [np.concatenate(column) for column in zip(*found, strict=True)]
     order = np.argsort(columns[0], kind="stable")  # pairs are ordered by their outer downset
     pair, setting, data_parallel, tensor_parallel, first, last = (c[order] for c in columns)
@@ -139,8 +141,16 @@ def _candidates_at(
     reached = np.zeros(len(space.pairs), np.int64)
     for index, degree in _degrees(space, tensor_parallel):
         stages = space.settings[index]
-        possible = np.flatnonzero((spare >= degree * tensor_parallel) & (stages.most_in_flight > 0))
+        possible = np.flatnonzero(
+            (spare >= degree * tensor_parallel)
+            & (stages.most_in_flight > 0)
+            & (reached < space.replicas_limit)
+        )
         budgets = stages.budgets(possible, degree, threshold.of_all_replicas(degree))
+        quick = stages.fastest[possible] <= budgets
+        if not quick.any():
+            continue
+        possible, budgets = possible[quick], budgets[quick]
         last = np.minimum(degree * stages.most_within(possible, budgets), space.replicas_limit)
         first = np.maximum(reached[possible] + 1, degree)
         keep = first <= last

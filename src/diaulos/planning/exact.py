@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from diaulos.planning.cover import Threshold, candidates, fewest, trace
-from diaulos.planning.placement import Placement, build_stage, keeps_to, time_per_sample
+from diaulos.planning.placement import Placement, bottleneck, build_stage, keeps_to
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
 from diaulos.planning.space import Space, build_space
@@ -20,7 +20,7 @@ from diaulos.planning.ties import break_ties
 _FIRST_STEPS = (1.02, 1.05, 1.1, 1.25, 1.6, 2.5, 6.0, 36.0)
 """Multiples of the bound that are tried before any plan is known."""
 _MISSES_BEFORE_PROOF = 2
-_ANY_TIME = Threshold(time=Fraction(2**62))
+_FOREVER = Fraction(2**62)
 
 
 def exact(problem: PlanningProblem) -> PlanningResult:
@@ -52,11 +52,11 @@ def _first_cover(space: Space) -> tuple[int, Sequence[Placement]] | None:
     slowest = space.least_time
     for step in _FIRST_STEPS:
         threshold = Threshold(time=Fraction(int(space.least_time * step)))
-        cover = find_cover(space, threshold)
+        cover = _find_cover(space, threshold, better_than=_FOREVER)
         if cover is not None:
             return slowest, cover
         slowest = int(threshold.time)
-    cover = find_cover(space, _ANY_TIME)
+    cover = _find_cover(space, Threshold(time=_FOREVER), better_than=_FOREVER)
     return None if cover is None else (slowest, cover)
 
 
@@ -64,11 +64,11 @@ def _fastest_cover(space: Space, bound: int, best: Sequence[Placement]) -> Seque
     """An optimal plan, from some plan and a bound."""
     misses = 0
     while True:
-        time = _bottleneck(space, best)
+        time = bottleneck(space, best)
         middle = Threshold(time=Fraction(int(bound + time) // 2))
         is_proof = misses >= _MISSES_BEFORE_PROOF or middle.time >= time or time <= bound
         below = Threshold(time=time, strict=True)
-        cover = find_cover(space, below if is_proof else middle)
+        cover = _find_cover(space, below if is_proof else middle, better_than=time)
         if cover is not None:
             best, misses = cover, 0
         elif is_proof:
@@ -77,19 +77,20 @@ def _fastest_cover(space: Space, bound: int, best: Sequence[Placement]) -> Seque
             bound, misses = int(middle.time), misses + 1
 
 
-def find_cover(space: Space, threshold: Threshold) -> Sequence[Placement] | None:
-    """Stages from the input end that keep to a threshold, on the fewest devices, if any do."""
+def _find_cover(
+    space: Space, threshold: Threshold, *, better_than: Fraction
+) -> Sequence[Placement] | None:
+    """Stages from the input end that keep to a threshold, or at least are better than some time.
+
+    None where no stages keep to the threshold. Candidates are judged by lower bounds of their
+    times; those that a plan would be made of are made exact, until a plan holds.
+    """
     while True:
         chosen = candidates(space, threshold, space.devices)
         table = fewest(space, chosen)
         if int(table[-1].min()) // space.stage_weight > space.devices:
             return None
         cover = [Placement.of(chosen, *step) for step in trace(space, chosen, table)]
-        # Candidates are judged by bounds: those of the plan are now made exact.
         confirmed = [keeps_to(space, placement, threshold) for placement in cover]
-        if all(confirmed):
+        if all(confirmed) or bottleneck(space, cover) < better_than:
             return cover
-
-
-def _bottleneck(space: Space, cover: Sequence[Placement]) -> Fraction:
-    return max(time_per_sample(space, placement) for placement in cover)

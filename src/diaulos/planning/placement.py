@@ -1,5 +1,6 @@
 """One stage of a plan in the making: its exact options, time and memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -48,6 +49,11 @@ def time_per_sample(space: Space, placement: Placement) -> Fraction:
     """The time that a stage takes, in units; an upper bound until `keeps_to` confirmed it."""
     upper = space.settings[placement.setting].bounds(placement.pair, placement.in_flight)[1]
     return Fraction(upper + fixed_time(space, placement), placement.data_parallel)
+
+
+def bottleneck(space: Space, placements: Sequence[Placement]) -> Fraction:
+    """The time of the slowest stage, in units."""
+    return max(time_per_sample(space, placement) for placement in placements)
 
 
 def keeps_to(space: Space, placement: Placement, threshold: Threshold) -> bool:

@@ -47,16 +47,18 @@ class StageCosts:
     def most_within(self, pairs: NDArray[np.int64], budgets: Units) -> NDArray[np.int64]:
         """The most microbatches in flight with which the options may keep to a budget of time.
 
-        Judged by the lower bounds; 0 where they cannot keep to it.
+        Judged by the lower bounds; budgets are at least `fastest`.
         """
         easy, start = self.easy_in_flight[pairs], self.offset[pairs]
         low, high = np.zeros_like(easy), self.most_in_flight[pairs] - easy
         for _ in range(int(high.max(initial=0)).bit_length()):
             middle = (low + high + 1) // 2
-            within = self.lower[np.where(middle > low, start + middle - 1, 0)] <= budgets
-            low = np.where((middle > low) & within, middle, low)
-            high = np.where((middle > low) & ~within, middle - 1, high)
-        return np.where(self.fastest[pairs] <= budgets, easy + low, 0)
+            is_open = middle > low
+            within = self.lower[np.where(is_open, start + middle - 1, 0)] <= budgets
+            low = np.where(is_open & within, middle, low)
+            high = np.where(is_open & ~within, middle - 1, high)
+        most: NDArray[np.int64] = easy + low
+        return most
 
     def bounds(self, pair: int, in_flight: int) -> tuple[int, int]:
         """The time of the best options that fit, from below and from above."""
@@ -201,9 +203,10 @@ def _taken_steps(downsets: Downsets, steps: Increments, row: int) -> tuple[Units
     """Time paid and memory saved by the first k steps in each downset (downsets, k from 0)."""
     useful = np.flatnonzero(steps.memory[row])
     held = downsets.members[:, steps.layer[row, useful]]
-    width = ((0, 0), (1, 0))
-    paid = np.pad(np.cumsum(held * steps.time[row, useful], axis=1), width)
-    saved = np.pad(np.cumsum(held * steps.memory[row, useful], axis=1), width)
+    paid = np.zeros((len(held), len(useful) + 1), np.int64)
+    saved = np.zeros_like(paid)
+    np.cumsum(held * steps.time[row, useful], axis=1, out=paid[:, 1:])
+    np.cumsum(held * steps.memory[row, useful], axis=1, out=saved[:, 1:])
     return paid, saved
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from diaulos.planning.cover import Candidates, Threshold, candidates, fewest, pack
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.increments import Units
-from diaulos.planning.placement import Placement, keeps_to, layers_of, memory, time_per_sample
+from diaulos.planning.placement import Placement, bottleneck, keeps_to, layers_of, memory
 from diaulos.planning.space import Space
 
 _Order = tuple[tuple[int, ...], int, int]
@@ -35,8 +35,7 @@ class _Step:
 
 def break_ties(space: Space, fastest: Sequence[Placement]) -> Sequence[Placement]:
     """The plan that the rule picks among those as fast as a fastest one; input end first."""
-    time = max(time_per_sample(space, placement) for placement in fastest)
-    threshold = Threshold(time=time * (1 + Fraction(RELATIVE_ROUNDING)))
+    threshold = Threshold(time=bottleneck(space, fastest) * (1 + Fraction(RELATIVE_ROUNDING)))
     devices = sum(
         placement.data_parallel * space.settings[placement.setting].layers.setting.tensor_parallel
         for placement in fastest
