@@ -30,7 +30,7 @@ def test_forms_of_stages_follow_the_model():
 
     assert str(first.input) == "int64[2, 8]"
     assert str(first.output) == str(last.input) == "float32[2, 8, 16]"
-    assert str(last.output) == "float32[2, 8, 32]"
+    assert str(last.output) == "float32[2, 8, 256]"
 
 
 def test_layers_that_do_not_fit_together_are_named():

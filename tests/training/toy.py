@@ -12,7 +12,7 @@ from diaulos.models.layers import LayeredModel
 from diaulos.planning.plan import Plan, Stage
 from diaulos.training.job import TrainingJob
 
-CONFIG = GPTConfig(layers=2, width=16, heads=2, sequence_length=8, vocabulary=32)
+CONFIG = GPTConfig(layers=2, width=16, heads=2, sequence_length=8)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,5 @@ def train(run: Path) -> None:
     if is_worker():
         work(described)
         return
-    next(described.job.schedules())  # refuse a schedule that cannot run before ranks start
     launch(["train", str(run)], described.job.shape.ranks)
     Console(highlight=False).print(f"records: {described.folder}")

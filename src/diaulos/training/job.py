@@ -58,6 +58,8 @@ class TrainingJob:
                 raise InputError(f"{name} is {getattr(self, name)}", "it must be at least 1")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
+        place_layers(self.model, self.graph, self.plan)
+        generate(self.schedule, self.shape, 1)
 
     @property
     def shape(self) -> PipelineShape:

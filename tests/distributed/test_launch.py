@@ -1,0 +1,150 @@
+"""`diaulos train` as a user starts it: alone, under torchrun, and when it fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.models.data import write_tokens
+from diaulos.models.files import write_graph
+from diaulos.models.gpt import gpt
+from diaulos.planning.evaluate import evaluate
+from diaulos.planning.files import write_plan
+from diaulos.training.records import read_measured_timeline, read_steps
+from diaulos.training.run_file import read_run
+from diaulos.training.serial import train_serially
+from tests.training.toy import CONFIG, graph_of, plan_of
+
+RUN = """\
+format = "diaulos.run/1"
+plan = "plan.json"
+folder = "run"
+schedule = "2bw"
+batches = {batches}
+microbatch_size = 2
+clip_norm = 1.0
+
+[model]
+layers = 2
+width = 16
+heads = 2
+sequence_length = 8
+
+[data]
+tokens = "text.bin"
+
+[optimizer.adamw]
+learning_rate = 0.01
+"""
+
+
+def _prepare(folder, batches):
+    """A run of the toy GPT over two stages; the path of its run file."""
+    cluster = Cluster(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
+    graph = graph_of(gpt(CONFIG))
+    plan = plan_of(len(graph.layers), (1, 1), 2)
+    write_graph(folder / "graph.json", graph)
+    write_plan(
+        folder / "plan.json",
+        plan,
+        evaluate(graph, plan, cluster),
+        graph_path=folder / "graph.json",
+        cluster=cluster,
+        made_by={},
+    )
+    write_tokens("The quick brown fox jumps over the lazy dog. " * 20, folder / "text.bin")
+    path = folder / "run.toml"
+    path.write_text(RUN.format(batches=batches))
+    return path
+
+
+def _run(*arguments, timeout=90):
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("diaulos", "train"),
+        ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "diaulos", "train"),
+    ],
+)
+def test_a_run_file_trains(command, tmp_path):
+    """Both ways of starting it give the losses of the serial run, a console line and records."""
+    path = _prepare(tmp_path, batches=3)
+    done = _run(*command, str(path))
+
+    assert done.returncode == 0, done.stderr
+    assert "2bw  step 3/3  loss" in done.stdout
+    expected = train_serially(read_run(path).job).losses
+    for steps in read_steps(tmp_path / "run"):
+        assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-6)
+    assert read_measured_timeline(tmp_path / "run", "run", microbatches=2).ranks == 2
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(tmp_path):
+    """Status 1, the rank and the signal by name, and no rank is left behind."""
+    path = _prepare(tmp_path, batches=1_000_000)
+    command = [sys.executable, "-m", "diaulos", "train", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        record = tmp_path / "run" / "rank_1.jsonl"
+        while not (record.exists() and record.stat().st_size):
+            assert started.poll() is None
+            time.sleep(0.1)
+        workers = _children(started.pid)
+        os.kill(workers[1], signal.SIGKILL)
+        _, errors = started.communicate(timeout=60)
+
+    assert started.returncode == 1
+    assert b"ended first, by SIGKILL" in errors
+    assert not any(_is_running(worker) for worker in workers)
+
+
+def _children(pid):
+    """The ranks that a launcher has started, by rank."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        ranks = [entry[5:] for entry in environment if entry.startswith(b"RANK=")]
+        found += [(int(ranks[0]), int(child))] if ranks else []
+    return [child for _, child in sorted(found)]
+
+
+def _is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('schedule = "2bw"', 'schedule = "3bw"', "there is no schedule '3bw'"),
+        ("width = 16", "width = 15", "$.model: width 15 does not split into 2 heads"),
+        ("layers = 2", "layers = 3", "the graph is not that of the model"),
+        ("[optimizer.adamw]", "[optimizer.adam]", "$.optimizer names adam; it names one optimizer"),
+        ("clip_norm = 1.0", "clip = 1.0", "$ has the unknown key 'clip'"),
+        ('"text.bin"', '"absent.bin"', "absent.bin: cannot be read"),
+    ],
+)
+def test_a_wrong_run_file_is_refused(old, new, message, tmp_path):
+    """Status 2 and one sentence with the place, before any rank is started."""
+    path = _prepare(tmp_path, batches=1)
+    path.write_text(path.read_text().replace(old, new))
+    done = _run("diaulos", "train", str(path))
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
