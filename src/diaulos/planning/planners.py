@@ -1,0 +1,33 @@
+"""Planning in one call, and the planners by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.errors import InfeasibleError
+from diaulos.models.graph import LayerGraph
+from diaulos.planning.equal import equal
+from diaulos.planning.exact import exact
+from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.plan import Plan
+from diaulos.planning.problem import Planner, PlanningProblem
+
+PLANNERS: Mapping[str, Planner] = MappingProxyType(
+    {"exact": exact, "equal": equal, "exhaustive": exhaustive}
+)
+"""The planners by the names that flags use."""
+
+
+def plan(
+    graph: LayerGraph, cluster: Cluster, *, microbatches: int, planner: Planner = exact
+) -> Plan:
+    """The plan with the least time per sample, for batches of `microbatches`.
+
+    Raises `InfeasibleError` with the reason where no plan fits the cluster. For proofs, search
+    times and ablations, give a `PlanningProblem` to a planner.
+    """
+    problem = PlanningProblem(graph=graph, cluster=cluster, microbatches=microbatches)
+    result = planner(problem)
+    if result.plan is None:
+        raise InfeasibleError(f"no plan: {result.reason}")
+    return result.plan

@@ -1,0 +1,67 @@
+"""Downsets are the sets closed under successors, and pairs are the nested ones."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+
+from diaulos.errors import InputError
+from diaulos.models.graph import Edge, Layer, LayerGraph
+from diaulos.planning.downsets import enumerate_downsets, enumerate_pairs
+from diaulos.planning.problem import PlanningProblem
+from tests.planning.problems import chain, option, problems
+
+
+@given(problems())
+def test_downsets_are_all_sets_closed_under_successors(problem: PlanningProblem) -> None:
+    """Exactly the subsets that hold the successors of their layers are found, each once."""
+    graph = problem.graph
+    index = {layer_id: i for i, layer_id in enumerate(graph.topological_order)}
+    edges = [(index[edge.source], index[edge.target]) for edge in graph.edges]
+    wanted = {
+        members
+        for members in product((False, True), repeat=len(index))
+        if all(members[target] or not members[source] for source, target in edges)
+    }
+    found = [tuple(members) for members in enumerate_downsets(graph).members.tolist()]
+    assert len(found) == len(wanted)
+    assert set(found) == wanted
+    assert [sum(members) for members in found] == sorted(sum(members) for members in found)
+
+
+@given(problems())
+def test_pairs_are_all_nested_downsets(problem: PlanningProblem) -> None:
+    """Each pair of a downset and a smaller one inside it is found once, outer ones in order."""
+    downsets = enumerate_downsets(problem.graph)
+    pairs = enumerate_pairs(downsets)
+    members = [set(row.nonzero()[0].tolist()) for row in downsets.members]
+    wanted = [
+        (outer, inner)
+        for outer in range(len(members))
+        for inner in range(len(members))
+        if members[inner] < members[outer]
+    ]
+    assert list(zip(pairs.outer.tolist(), pairs.inner.tolist(), strict=True)) == wanted
+
+
+def test_a_long_chain_needs_several_words() -> None:
+    """A chain of n layers has n + 1 downsets and all pairs of them, beyond 64 layers too."""
+    downsets = enumerate_downsets(chain(*[[option()]] * 150))
+    assert len(downsets) == 151
+    assert len(enumerate_pairs(downsets)) == 151 * 150 // 2
+
+
+def test_too_many_downsets_are_refused() -> None:
+    """A fan of 16 leaves is refused in words that say what would work."""
+    layers = tuple(Layer(id=i, options=(option(),)) for i in range(17))
+    edges = tuple(Edge(source=0, target=i, bytes=1.0) for i in range(1, 17))
+    with pytest.raises(InputError, match=r"more than 20000 downsets.*use the equal planner"):
+        enumerate_downsets(LayerGraph(layers=layers, edges=edges))
+
+
+def test_too_many_pairs_are_refused() -> None:
+    """A fan of 14 leaves has few enough downsets but too many pairs of them."""
+    layers = tuple(Layer(id=i, options=(option(),)) for i in range(14))
+    downsets = enumerate_downsets(LayerGraph(layers=layers))
+    with pytest.raises(InputError, match=r"16384 downsets with more than 4000000 nested pairs"):
+        enumerate_pairs(downsets)

@@ -1,0 +1,111 @@
+"""Choosing options within a memory limit, against trying all choices."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from diaulos.planning.increments import increments
+from diaulos.planning.knapsack import choose_options
+
+Instance = tuple[NDArray[np.int64], NDArray[np.int64], int]
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Instance:
+    """Times and memory of up to 7 layers with up to 3 options, and a limit between the extremes."""
+    shape = (draw(st.integers(1, 7)), draw(st.integers(1, 3)))
+    largest = draw(st.sampled_from((3, 20, 10**15)))
+    amounts = st.lists(
+        st.integers(0, largest), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]
+    )
+    times = np.array(draw(amounts), np.int64).reshape(shape)
+    memory = np.array(draw(amounts), np.int64).reshape(shape)
+    least, most = int(memory.min(axis=1).sum()), int(memory.max(axis=1).sum())
+    return times, memory, draw(st.integers(max(least - 1, 0), most))
+
+
+@settings(max_examples=300)
+@given(instances())
+def test_equals_the_best_of_all_choices(instance: Instance) -> None:
+    """Least time, then least memory, then the first in the source; None where nothing fits."""
+    times, memory, limit = instance
+    rows = range(len(times))
+    choices = [
+        (sum(int(times[i, o]) for i, o in zip(rows, options, strict=True)),
+         sum(int(memory[i, o]) for i, o in zip(rows, options, strict=True)), options)
+        for options in product(range(times.shape[1]), repeat=len(times))
+    ]  # fmt: skip
+    fitting = [choice for choice in choices if choice[1] <= limit]
+    found = choose_options(times, memory, limit)
+    if not fitting:
+        assert found is None
+    else:
+        assert found is not None
+        best = min(fitting)
+        # Larger amounts may be equal within rounding without being equal.
+        if max(best[:2]) < 10**11:
+            assert (found.time, found.memory, found.options) == best
+        assert found.time <= best[0] * (1 + 1e-12)
+        assert found.memory <= limit
+
+
+@given(instances())
+def test_steps_bound_the_time(instance: Instance) -> None:
+    """Steps until the memory fits are a choice that fits; with the last one cut, a bound."""
+    times, memory, limit = instance
+    best = choose_options(times, memory, limit)
+    if best is None:
+        return
+    steps = increments(times, memory[None])
+    excess = int(steps.start_memory.sum()) - limit
+    saved = np.concatenate([[0], np.cumsum(steps.memory[0])])
+    paid = np.concatenate([[0], np.cumsum(steps.time[0])]) + int(steps.fastest.sum())
+    last = int(np.argmax(saved >= excess))
+    assert paid[max(last - 1, 0)] <= best.time <= paid[last]
+    cut = np.interp(excess, saved[: last + 1], paid[: last + 1]) if last else paid[0]
+    assert cut <= best.time * (1 + 1e-9)
+
+
+def test_steps_ascend_in_price() -> None:
+    """Steps that save more for less time come first, and each layer's own stay in order."""
+    times = np.array([[1, 4, 9], [2, 3, 3]])
+    memory = np.array([[[9, 3, 0], [8, 7, 1]]])
+    steps = increments(times, memory)
+    assert steps.layer[0].tolist() == [1, 0, 0, 1]
+    assert steps.time[0].tolist() == [1, 3, 5, 0]
+    assert steps.memory[0].tolist() == [7, 6, 3, 0]
+
+
+def test_times_equal_in_the_whole_stage_are_ties() -> None:
+    """A difference that the rest of the stage's time drowns does not cost memory."""
+    times, memory = np.array([[1000, 1001]]), np.array([[50, 20]])
+    assert choose_options(times, memory, 60) is not None
+    alone = choose_options(times, memory, 60)
+    drowned = choose_options(times, memory, 60, other_time=10**16)
+    assert alone is not None
+    assert drowned is not None
+    assert (alone.options, drowned.options) == ((0,), (1,))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_layers(seed: int) -> None:
+    """With 60 layers the time equals that of a table over all amounts of memory."""
+    generator = np.random.default_rng(seed)
+    times, memory = generator.integers(0, 50, (2, 60, 3))
+    limit = int((memory.min(axis=1).sum() + memory.max(axis=1).sum()) // 3)
+    table = np.zeros(limit + 1)
+    for layer in range(60):
+        options = []
+        for time, held in zip(times[layer].tolist(), memory[layer].tolist(), strict=True):
+            shifted = np.full(limit + 1, np.inf)
+            shifted[held:] = table[: limit + 1 - held] + time
+            options.append(shifted)
+        table = np.min(options, axis=0)
+    found = choose_options(times, memory, limit)
+    assert found is not None
+    assert found.time == table[limit]
+    assert found.memory <= limit
