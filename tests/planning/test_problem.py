@@ -1,0 +1,109 @@
+"""What is asked of planners, and what they answer where there is no plan."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from diaulos.errors import CheckError, InputError
+from diaulos.planning.equal import equal
+from diaulos.planning.exact import exact
+from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.plan import Plan, Stage
+from diaulos.planning.problem import Planner, PlanningProblem, answer
+from tests.planning.problems import chain, option, problem
+
+every = pytest.mark.parametrize("planner", [exact, equal, exhaustive])
+
+
+def test_degrees_divide_the_microbatches() -> None:
+    """Data-parallel degrees are the divisors of N up to the devices; the switch leaves only 1."""
+    given = problem(chain([option()]), devices=7, microbatches=12)
+    assert given.data_degrees == (1, 2, 3, 4, 6)
+    assert replace(given, data_parallel=False).data_degrees == (1,)
+
+
+def test_tensor_degrees_are_those_of_the_graph() -> None:
+    """Degrees that some layer offers and the devices allow; the switch leaves only 1."""
+    graph = chain([option(), option(tensor_parallel=2)], [option(tensor_parallel=8)])
+    given = problem(graph, devices=4)
+    assert given.tensor_degrees == (1, 2)
+    assert replace(given, tensor_parallel=False).tensor_degrees == (1,)
+
+
+def test_microbatches_must_be_positive() -> None:
+    """Nothing can be planned for no microbatch."""
+    with pytest.raises(InputError, match="microbatches is 0"):
+        problem(chain([option()]), microbatches=0)
+
+
+@every
+def test_the_switches_hold(planner: Planner) -> None:
+    """Without replicas, shards and recomputation a planner uses none."""
+    layer = [
+        option(seconds=4.0, fixed=2.0),
+        option("again", seconds=1.0, recompute=True),
+        option(tensor_parallel=2, seconds=1.0),
+    ]
+    given = problem(chain(layer, layer), devices=4, microbatches=4)
+    without = replace(given, data_parallel=False, tensor_parallel=False, recompute=False)
+    found = planner(without).plan
+    assert found is not None
+    assert {(s.data_parallel, s.tensor_parallel) for s in found.stages} == {(1, 1)}
+    assert {name for s in found.stages for name in s.options.values()} == {"plain"}
+
+
+@every
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            problem(chain([option()], [option(fixed=9.0)]), memory=8.0),
+            (
+                "layer 1 needs at least 9 B on each device, even alone in the last stage; "
+                "the limit is 8 B, 1 bytes too little"
+            ),
+        ),
+        (
+            problem(chain([option(tensor_parallel=2)]), devices=4, tensor_parallel=False),
+            "layer 0 has no option at the tensor-parallel degrees [] that are allowed",
+        ),
+        (
+            problem(chain([option(recompute=True)]), recompute=False),
+            "layer 0 has no option at the tensor-parallel degrees [1] that are allowed",
+        ),
+        (
+            problem(chain(*[[option(fixed=5.0)]] * 3), devices=2, memory=8.0),
+            (
+                "no way to cut the 3 layers into stages on at most 2 devices keeps every stage "
+                "within 8 B"
+            ),
+        ),
+        (
+            problem(
+                chain([option()], [option(tensor_parallel=2), option(tensor_parallel=4)]),
+                devices=2,
+            ),
+            "no way to cut the 2 layers",
+        ),
+    ],
+)
+def test_no_plan_is_an_answer_with_a_reason(
+    planner: Planner, given: PlanningProblem, reason: str
+) -> None:
+    """Every planner says why there is no plan."""
+    result = planner(given)
+    assert result.plan is None
+    assert result.reason is not None
+    assert reason in result.reason
+
+
+def test_nothing_wrong_leaves_a_planner() -> None:
+    """A search that makes a wrong plan is found out."""
+    wrong = Plan(
+        stages=(Stage(layers=(0,), data_parallel=1, tensor_parallel=1, options={0: "plain"}),),
+        microbatches=1,
+    )
+    search: Callable[[PlanningProblem], Plan] = lambda _: wrong  # noqa: E731
+    with pytest.raises(CheckError, match="layer 1 stands in no stage"):
+        answer(problem(chain([option()], [option()])), search, planner="wrong", proves=False)
