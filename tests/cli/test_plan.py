@@ -1,0 +1,214 @@
+"""`diaulos plan`: the JSON that others rely on, the table, and the exit statuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diaulos.cli.main import main
+from diaulos.clusters.cluster import Cluster, write_cluster
+from diaulos.models.files import write_graph
+from diaulos.models.piper import PiperFile, write_piper
+from diaulos.planning.files import read_plan
+from tests.planning.problems import chain, option
+
+Capture = pytest.CaptureFixture[str]
+GIB = 2.0**30
+
+
+@pytest.fixture
+def piper(tmp_path: Path) -> str:
+    """A Piper file with four layers, two options each, for two devices."""
+    options = [
+        option("vanilla", seconds=2.0, activations=2 * GIB),
+        option("activation recomp", seconds=3.0, activations=GIB, recompute=True),
+    ]
+    layers = chain(*[options] * 4).layers
+    path = tmp_path / "graph.json"
+    # No edges: Piper's files state synchronised bytes for every edge.
+    graph = type(chain([option()]))(layers=layers)
+    write_piper(
+        path,
+        PiperFile(
+            graph=graph,
+            max_devices=2,
+            max_memory_per_device_bytes=100 * GIB,
+            bandwidth_bytes_per_second=1e9,
+            microbatches=4,
+        ),
+    )
+    return str(path)
+
+
+def status_of(*arguments: str) -> int:
+    """The exit status of a command."""
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def document_of(capsys: Capture, *arguments: str, status: int = 0) -> dict[str, Any]:
+    """The one JSON object that a command prints."""
+    assert status_of(*arguments) == status
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_json_has_all_keys(piper: str, capsys: Capture) -> None:
+    """Exactly one JSON object, with stages from the input end and ids as in the file."""
+    found = document_of(capsys, "plan", piper, "--json")
+    search_seconds = found.pop("search_seconds")
+    assert search_seconds > 0
+    stage = {
+        "data_parallel": 2,
+        "tensor_parallel": 1,
+        "layers": [0, 1, 2, 3],
+        "options": dict.fromkeys("0123", "vanilla"),
+        "in_flight": 1,
+        "memory_bytes": 8 * GIB,
+        "time_per_sample_seconds": 4.0,
+    }
+    assert found == {
+        "feasible": True,
+        "planner": "exact",
+        "microbatches": 4,
+        "proven_optimal": True,
+        "time_per_sample_seconds": 4.0,
+        "devices_used": 2,
+        "stages": [stage],
+    }
+
+
+def test_flags_override_the_file(piper: str, capsys: Capture) -> None:
+    """What is given counts, what is not is taken from the file."""
+    arguments = ("--devices", "4", "--memory", "4GiB", "--microbatches", "8", "--json")
+    found = document_of(capsys, "plan", piper, "--bandwidth", "1GiB/s", *arguments)
+    assert found["microbatches"] == 8
+    assert found["devices_used"] == 4
+    assert max(stage["memory_bytes"] for stage in found["stages"]) <= 4 * GIB
+
+
+def test_the_ablations(piper: str, capsys: Capture) -> None:
+    """Each switch takes something away from the plan."""
+    for flag in ("--no-data-parallel", "--no-tensor-parallel", "--no-recompute"):
+        found = document_of(capsys, "plan", piper, "--memory", "9GiB", flag, "--json")
+        assert found["feasible"]
+    found = document_of(capsys, "plan", piper, "--no-data-parallel", "--json")
+    assert [stage["data_parallel"] for stage in found["stages"]] == [1, 1]
+
+
+@pytest.mark.parametrize("planner", ["exact", "equal", "exhaustive"])
+def test_the_planners(planner: str, piper: str, capsys: Capture) -> None:
+    """All planners are reached by name, and say who they are."""
+    found = document_of(capsys, "plan", piper, "--planner", planner, "--json")
+    assert found["planner"] == planner
+    assert found["proven_optimal"] == (planner != "equal")
+    assert found["time_per_sample_seconds"] == 4.0
+
+
+def test_infeasible_is_status_1_with_a_reason(piper: str, capsys: Capture) -> None:
+    """The JSON says that nothing fits and why; so does the message."""
+    found = document_of(capsys, "plan", piper, "--memory", "1000B", "--json", status=1)
+    assert not found["feasible"]
+    assert found["reason"].startswith("layer 0 needs at least 1 GiB on each device")
+    assert "stages" not in found
+    assert status_of("plan", piper, "--memory", "1000B") == 1
+    assert capsys.readouterr().err.startswith("diaulos: no plan: layer 0 needs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--memory", "8 parsecs"), "'8 parsecs' is not a size"),
+        (("--bandwidth", "0"), "'0' is not a bandwidth"),
+        (("--devices", "0"), "devices is 0"),
+        (("--devices", "many"), "many"),
+        (("--microbatches", "0"), "microbatches is 0"),
+        (("--planner", "magic"), "magic"),
+        (("--colour", "red"), "--colour"),
+    ],
+)
+def test_bad_input_is_status_2(
+    arguments: tuple[str, ...], message: str, piper: str, capsys: Capture
+) -> None:
+    """The message stands on standard error, under --json too, and nothing on standard output."""
+    for json_flag in ((), ("--json",)):
+        assert status_of("plan", piper, *arguments, *json_flag) == 2
+        captured = capsys.readouterr()
+        assert captured.err.startswith("diaulos: ")
+        assert message in captured.err
+        assert captured.out == ""
+
+
+def test_a_bad_file_is_named_with_the_place(tmp_path: Path, capsys: Capture) -> None:
+    """Errors in a graph's file have the path in it."""
+    path = tmp_path / "broken.json"
+    path.write_text('{"maxDevices": 2, "maxMemoryPerDevice": -1}')
+    assert status_of("plan", str(path)) == 2
+    assert f"{path}: $ lacks the key 'bandwidth'" in capsys.readouterr().err
+
+
+def test_the_project_s_own_graphs_need_a_cluster(tmp_path: Path, capsys: Capture) -> None:
+    """A graph without a cluster asks for what is missing; a cluster file gives it."""
+    graph, cluster = tmp_path / "graph.json", tmp_path / "cluster.toml"
+    write_graph(graph, chain([option(seconds=1.0)], [option(seconds=1.0)]))
+    assert status_of("plan", str(graph), "--devices", "2") == 2
+    assert "--memory, --bandwidth not given" in capsys.readouterr().err
+    write_cluster(cluster, Cluster(devices=2, memory_bytes=GIB, bandwidth_bytes_per_second=1e9))
+    assert status_of("plan", str(graph), "--cluster", str(cluster)) == 2
+    assert "--microbatches not given" in capsys.readouterr().err
+    arguments = ("plan", str(graph), "--cluster", str(cluster), "--microbatches", "2", "--json")
+    assert document_of(capsys, *arguments)["devices_used"] == 2
+
+
+def test_the_table_is_plain_text_in_a_pipe(
+    piper: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for each stage and one for the plan, without colours or control characters."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert status_of("plan", piper, "--no-data-parallel") == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert "\x1b" not in text
+    assert [word for word in ("layers", "in flight", "of limit") if word not in lines[0]] == []
+    assert [line.split()[0] for line in lines[1:3]] == ["0", "1"]
+    assert "4 s per sample, 2 of 2 devices, 4 microbatches; proven optimal" in lines[-1]
+
+
+def test_a_plan_is_written_and_checked(piper: str, tmp_path: Path, capsys: Capture) -> None:
+    """`-o` writes a plan that `diaulos check` prices as the planner did."""
+    path = tmp_path / "plan.json"
+    found = document_of(capsys, "plan", piper, "-o", str(path), "--json")
+    assert read_plan(path).made_by["planner"] == "exact"
+    checked = document_of(capsys, "check", str(path), "--json")
+    assert checked["valid"]
+    assert checked["stages"] == found["stages"]
+    assert status_of("check", str(path)) == 0
+    assert "valid: 4 s per sample" in capsys.readouterr().out
+
+
+def test_a_broken_plan_fails_its_check(piper: str, tmp_path: Path, capsys: Capture) -> None:
+    """Status 1, with every broken rule as a sentence, in JSON as well."""
+    path = tmp_path / "plan.json"
+    assert status_of("plan", piper, "-o", str(path)) == 0
+    path.write_text(path.read_text().replace('"data_parallel": 2', '"data_parallel": 3'))
+    capsys.readouterr()
+    found = document_of(capsys, "check", str(path), "--json", status=1)
+    assert not found["valid"]
+    assert "stage 0 has data-parallel degree 3, which does not divide" in found["violations"][0]
+    assert status_of("check", str(path)) == 1
+    assert "the plan breaks 3 rules" in capsys.readouterr().err
+
+
+def test_a_changed_graph_is_noted(piper: str, tmp_path: Path, capsys: Capture) -> None:
+    """A plan whose graph has changed since is priced with the new one, and that is said."""
+    path = tmp_path / "plan.json"
+    assert status_of("plan", piper, "-o", str(path)) == 0
+    Path(piper).write_text(Path(piper).read_text().replace("2.0", "2.5"))
+    capsys.readouterr()
+    assert status_of("check", str(path)) == 0
+    captured = capsys.readouterr()
+    assert "has changed since the plan was made" in captured.out + captured.err
