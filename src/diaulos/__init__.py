@@ -1,8 +1,8 @@
 """Plan the training of a deep network over many accelerators, explain it, and train it that way.
 
 Nouns: `LayerGraph`, `Cluster`, `Plan`, `Schedule`, `Timeline`. Verbs: `profile`, `plan`,
-`evaluate`, `generate`, `check`, `simulate_plan`, `train`. Each is imported when it is first used,
-so that planning needs no torch.
+`evaluate`, `generate`, `check`, `simulate_plan`, `train_rank`. Each is imported when it is first
+used, so that planning needs no torch.
 """
 
 import importlib
@@ -12,22 +12,45 @@ from diaulos._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from diaulos.clusters.cluster import Cluster as Cluster
+    from diaulos.clusters.cluster import read_cluster as read_cluster
+    from diaulos.models.files import read_graph as read_graph
     from diaulos.models.graph import LayerGraph as LayerGraph
+    from diaulos.planning.evaluate import evaluate as evaluate
     from diaulos.planning.plan import Plan as Plan
+    from diaulos.planning.planners import plan as plan
+    from diaulos.planning.problem import PlanningProblem as PlanningProblem
+    from diaulos.pricing.measure import profile as profile
+    from diaulos.schedules.check import check as check
+    from diaulos.schedules.generators import generate as generate
+    from diaulos.schedules.schedule import PipelineShape as PipelineShape
     from diaulos.schedules.schedule import Schedule as Schedule
+    from diaulos.schedules.simulate import simulate_plan as simulate_plan
     from diaulos.schedules.timeline import Timeline as Timeline
+    from diaulos.training.job import TrainingJob as TrainingJob
+    from diaulos.training.job import train_rank as train_rank
+    from diaulos.units import parse_bandwidth as parse_bandwidth
+    from diaulos.units import parse_bytes as parse_bytes
 
 _HOMES = {
     "LayerGraph": "diaulos.models.graph",
     "read_graph": "diaulos.models.files",
+    "read_cluster": "diaulos.clusters.cluster",
     "Cluster": "diaulos.clusters.cluster",
+    "parse_bytes": "diaulos.units",
+    "parse_bandwidth": "diaulos.units",
     "Plan": "diaulos.planning.plan",
+    "PlanningProblem": "diaulos.planning.problem",
+    "plan": "diaulos.planning.planners",
+    "evaluate": "diaulos.planning.evaluate",
     "Schedule": "diaulos.schedules.schedule",
     "PipelineShape": "diaulos.schedules.schedule",
     "Timeline": "diaulos.schedules.timeline",
     "generate": "diaulos.schedules.generators",
     "check": "diaulos.schedules.check",
     "simulate_plan": "diaulos.schedules.simulate",
+    "profile": "diaulos.pricing.measure",
+    "TrainingJob": "diaulos.training.job",
+    "train_rank": "diaulos.training.job",
 }
 """Where each public name lives."""
 

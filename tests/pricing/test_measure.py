@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.pricing.toy_model import toy_model
 
 from diaulos.errors import InputError
 from diaulos.models.files import read_graph, write_graph
@@ -11,6 +10,7 @@ from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.graph import LayerGraph
 from diaulos.models.layers import build_layer
 from diaulos.pricing.measure import profile
+from tests.pricing.toy_model import toy_model
 
 MODEL = gpt(GPTConfig(layers=2, width=16, heads=2, sequence_length=8, vocabulary=32))
 

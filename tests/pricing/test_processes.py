@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.pricing import rank_bodies
 
 from diaulos.errors import InputError
 from diaulos.pricing.processes import RankError, run_ranks
+from tests.pricing import rank_bodies
 
 
 def is_alive(process: int) -> bool:

@@ -4,13 +4,13 @@ from functools import partial
 
 import pytest
 import torch
-from tests.pricing.toy_model import BYTES, HIDDEN, SAMPLES, WIDTH, toy_model
 from torch.optim import AdamW
 
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.layers import LayeredModel
 from diaulos.pricing.chain import Chain, adamw
 from diaulos.pricing.sizes import LayerSizes, measure_sizes
+from tests.pricing.toy_model import BYTES, HIDDEN, SAMPLES, WIDTH, toy_model
 
 NARROW_BYTES = SAMPLES * WIDTH * BYTES
 WIDE_BYTES = SAMPLES * HIDDEN * BYTES

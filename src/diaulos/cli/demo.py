@@ -19,6 +19,7 @@ from diaulos.planning.exact import exact
 from diaulos.planning.files import write_plan
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem
+from diaulos.pricing.averages import average_seconds
 from diaulos.pricing.links import local_cluster
 from diaulos.pricing.measure import profile
 from diaulos.pricing.training_memory import with_training_state
@@ -38,6 +39,7 @@ _CONFIG = GPTConfig(layers=6, width=192, heads=6, sequence_length=128)
 _MICROBATCH_SIZE = 2
 _MICROBATCHES = 4
 _OPTIMIZER = AdamW(learning_rate=1e-3, fused=True)
+_REPETITIONS = 2
 _SCHEDULES = ("2bw", "1f1b")
 _FIRST_DRAWN, _DRAWN_STEPS = 2, 4
 """Batches in the pictures: where the run has warmed up."""
@@ -62,13 +64,19 @@ def demo(*, folder: Path = Path("runs/demo"), processes: int = 2, batches: int =
     _prepare_data(console, folder)
     graph, cluster = _measure(console, folder, processes)
     plan = _plan(console, folder, graph, cluster)
-    measured = {name: _train(console, folder, name, batches) for name in _SCHEDULES}
-    predicted = {
-        name: simulate_plan(graph, plan, cluster, schedule=name, batches=batches)
-        for name in _SCHEDULES
-    }
+    predicted, measured = {}, {}
+    for name in _SCHEDULES:
+        measured[name] = _train(console, folder, name, batches)
+        again = _profile(processes)
+        prices = average_seconds([graph, again])
+        predicted[name] = simulate_plan(prices, plan, cluster, schedule=name, batches=batches)
+        graph = again
     console.rule("prediction and measurement")
     console.print(_comparison(predicted, measured))
+    console.print(
+        "predicted: by the simulator, from profiles right before and right after each run, as the "
+        "speed of a computer drifts"
+    )
     console.print(_gain(plan, measured))
     _compare_gradients(console, folder)
     _write_pictures(console, folder, predicted, measured)
@@ -83,18 +91,7 @@ def _prepare_data(console: Console, folder: Path) -> None:
 def _measure(console: Console, folder: Path, processes: int) -> tuple[LayerGraph, Cluster]:
     """The model's prices and this machine as a cluster, both measured."""
     console.rule(f"measuring the model, in {processes} processes at a time")
-    model = gpt(_CONFIG)
-    measured = profile(
-        model,
-        microbatch_size=_MICROBATCH_SIZE,
-        processes=processes,
-        optimizer=_OPTIMIZER.factory(),
-    )
-    graph = with_training_state(
-        measured,
-        optimizer_bytes_per_parameter_byte=_OPTIMIZER.state_bytes_per_parameter_byte,
-        weight_versions=2,
-    )
+    graph = _profile(processes)
     whole = sum(layer.options[0].memory_bytes(1) for layer in graph.layers)
     boundary = max(edge.bytes for edge in graph.edges)
     cluster = local_cluster(
@@ -112,6 +109,22 @@ def _measure(console: Console, folder: Path, processes: int) -> tuple[LayerGraph
         f"{_MEMORY_SHARE:.0%} of that: the model has to be split"
     )
     return graph, cluster
+
+
+def _profile(processes: int) -> LayerGraph:
+    """The model measured in as many processes at a time as will train it."""
+    measured = profile(
+        gpt(_CONFIG),
+        microbatch_size=_MICROBATCH_SIZE,
+        processes=processes,
+        optimizer=_OPTIMIZER.factory(),
+        repetitions=_REPETITIONS,
+    )
+    return with_training_state(
+        measured,
+        optimizer_bytes_per_parameter_byte=_OPTIMIZER.state_bytes_per_parameter_byte,
+        weight_versions=2,
+    )
 
 
 def _plan(console: Console, folder: Path, graph: LayerGraph, cluster: Cluster) -> Plan:
@@ -177,7 +190,7 @@ fused = {str(_OPTIMIZER.fused).lower()}
 
 
 def _comparison(predicted: Mapping[str, Timeline], measured: Mapping[str, Timeline]) -> Table:
-    table = Table("schedule", title="step time and bubble, predicted by simulation and measured")
+    table = Table("schedule", title="step time and bubble, simulated and measured")
     for heading in ("predicted", "measured", "difference", "bubble predicted", "bubble measured"):
         table.add_column(heading, justify="right")
     for name, planned in predicted.items():

@@ -10,15 +10,11 @@ from diaulos.cli.output import make_console, print_json
 from diaulos.clusters.cluster import Cluster, read_cluster
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.models.files import GraphFile, read_graph
-from diaulos.planning.equal import equal
-from diaulos.planning.exact import exact
-from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.files import stage_document, write_plan
+from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.reporting.tables import plan_table
 from diaulos.units import format_seconds, parse_bandwidth, parse_bytes
-
-_PLANNERS = {"exact": exact, "equal": equal, "exhaustive": exhaustive}
 
 
 def plan(
@@ -77,7 +73,7 @@ def plan(
         tensor_parallel=tensor_parallel,
         recompute=recompute,
     )
-    result = _PLANNERS[planner](problem)
+    result = PLANNERS[planner](problem)
     if as_json:
         print_json(result_document(problem, result))
     if result.plan is None or result.evaluation is None:

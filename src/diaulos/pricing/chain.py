@@ -41,6 +41,8 @@ class Chain:
         self._scale = torch.tensor(1.0 / tokens, device=device)
         weights = [list(module.parameters()) for module in self.modules]
         self.optimizers = [optimizer(some) if some else None for some in weights]
+        self._weights = weights
+        self._banks = [[weight.detach().clone() for weight in some] for some in weights]
 
     def run_microbatch(self, *, recompute: bool, watch: Stopwatch) -> None:
         """Forward and backward; marks the watch at the start and after each layer of each."""
@@ -72,10 +74,21 @@ class Chain:
         watch.mark()
 
     def update(self, watch: Stopwatch) -> None:
-        """An optimizer step of each layer; marks the watch at the start and after each."""
+        """What a trainer does for each layer once a batch; marks the watch as above.
+
+        Gradients are measured and scaled (clipping), weights are copied (the next version of
+        2BW), and the optimizer steps.
+        """
         watch.mark()
-        for optimizer in self.optimizers:
+        for optimizer, weights, bank in zip(
+            self.optimizers, self._weights, self._banks, strict=True
+        ):
             if optimizer is not None:
+                gradients = [weight.grad for weight in weights if weight.grad is not None]
+                torch.nn.utils.get_total_norm(gradients)
+                torch._foreach_mul_(gradients, 1.0)
+                with torch.no_grad():
+                    torch._foreach_copy_(bank, [*weights])
                 optimizer.step()
                 optimizer.zero_grad()
             watch.mark()
