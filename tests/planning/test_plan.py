@@ -1,0 +1,44 @@
+"""Plans refuse what is no plan, and know their devices and microbatches in flight."""
+
+from collections.abc import Callable
+
+import pytest
+
+from diaulos.errors import InputError
+from diaulos.planning.plan import Plan, Stage
+
+
+def stage(*layers: int, d: int = 1, t: int = 1) -> Stage:
+    options = dict.fromkeys(layers, "plain")
+    return Stage(layers=layers, data_parallel=d, tensor_parallel=t, options=options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (stage, "a stage has no layers"),
+        (lambda: stage(1, 1), "a stage names a layer twice: [1, 1]"),
+        (lambda: stage(1, d=0), "data_parallel is 0"),
+        (lambda: stage(1, t=0), "tensor_parallel is 0"),
+        (
+            lambda: Stage(layers=(1, 2), data_parallel=1, tensor_parallel=1, options={1: "x"}),
+            "layers and options of a stage differ in [2]",
+        ),
+        (lambda: Plan(stages=(), microbatches=1), "a plan has no stages"),
+        (lambda: Plan(stages=(stage(1),), microbatches=0), "microbatches is 0"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], object], message: str) -> None:
+    """Each broken rule is an error in words."""
+    with pytest.raises(InputError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_in_flight_counts_later_replicas() -> None:
+    """y = ceil(s/d), where s sums the degrees of the stage and all later ones."""
+    plan = Plan(
+        stages=(stage(0, d=2, t=4), stage(1, d=3), stage(2), stage(3, d=4)), microbatches=12
+    )
+    assert plan.in_flight == (5, 3, 5, 1)
+    assert plan.devices_used == 8 + 3 + 1 + 4
