@@ -4,8 +4,7 @@ A block that begins with ```console holds commands behind `$ ` and what they pri
 
     python docs/refresh.py README.md docs/*.md
 
-Each block's commands run in the project's root; blocks that contain `# not run here` stay as
-they are.
+Each block's commands run in the project's root; a command that fails ends it.
 """
 
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
-SKIP = "# not run here"
 
 
 def commands(block: str) -> list[str]:
@@ -43,8 +41,6 @@ def run(command: str) -> str:
 
 def refreshed(block: re.Match[str]) -> str:
     """A block with the output that its commands print now."""
-    if SKIP in block[1]:
-        return block[0]
     lines = [f"$ {command}\n{run(command)}".rstrip() + "\n" for command in commands(block[1])]
     return "```console\n" + "".join(lines) + "```"
 
