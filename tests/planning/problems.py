@@ -11,6 +11,8 @@ from diaulos.planning.problem import PlanningProblem, PlanningResult
 
 _TENTHS = st.integers(0, 60).map(lambda tenths: tenths / 10)
 """Decimal amounts, which binary fractions only approximate; zero and equal ones are likely."""
+_WILD = st.sampled_from((0.0, 1e-9, 1e-7, 0.3, 1.0, 1.0, 2.0, 3.0, 1e6))
+"""Amounts of which some drown in others."""
 
 
 def option(
@@ -96,15 +98,18 @@ def with_limit_of(given: PlanningProblem, result: PlanningResult) -> PlanningPro
 def problems(draw: st.DrawFn, *, most_layers: int = 6) -> PlanningProblem:
     """A small problem: any DAG, several options and degrees, tight or loose limits."""
     ids = draw(st.permutations(range(draw(st.integers(1, most_layers)))))
+    amounts = draw(st.sampled_from((_TENTHS, _TENTHS, _TENTHS, _WILD)))
     ends = [(a, b) for i, a in enumerate(ids) for b in ids[i + 1 :]]
     density = draw(st.sampled_from((0.3, 0.6, 1.0)))
     edges = [
-        Edge(source=a, target=b, bytes=draw(_TENTHS))
+        Edge(source=a, target=b, bytes=draw(amounts))
         for a, b in ends
         if draw(st.floats(0, 1)) < density
     ]
     uniform = draw(st.booleans())
-    layers = [Layer(id=i, options=draw(_options(i, edges, uniform=uniform))) for i in sorted(ids)]
+    layers = [
+        Layer(id=i, options=draw(_options(i, edges, amounts, uniform=uniform))) for i in sorted(ids)
+    ]
     return problem(
         LayerGraph(layers=tuple(layers), edges=tuple(edges)),
         devices=draw(st.integers(1, 6)),
@@ -118,33 +123,36 @@ def problems(draw: st.DrawFn, *, most_layers: int = 6) -> PlanningProblem:
 
 @st.composite
 def _options(
-    draw: st.DrawFn, layer_id: int, edges: list[Edge], *, uniform: bool
+    draw: st.DrawFn,
+    layer_id: int,
+    edges: list[Edge],
+    amounts: st.SearchStrategy[float],
+    *,
+    uniform: bool,
 ) -> tuple[Option, ...]:
     """Up to three options at each of some degrees; `uniform` ones synchronise and reduce alike."""
     before = [edge.source for edge in edges if edge.target == layer_id]
     after = [edge.target for edge in edges if edge.source == layer_id]
+
+    def traffic() -> tuple[dict[int, float], dict[int, float], float]:
+        return {i: draw(amounts) for i in before}, {i: draw(amounts) for i in after}, draw(amounts)
+
     options = []
     for degree in draw(st.sampled_from(((1,), (1,), (1, 2), (1, 2), (2,)))):
-        alike = (_amounts(draw, before), _amounts(draw, after), draw(_TENTHS))
+        alike = traffic()
         for number in range(draw(st.integers(1, 3))):
-            receives, sends, parameters = (
-                alike if uniform else (_amounts(draw, before), _amounts(draw, after), draw(_TENTHS))
-            )
+            receives, sends, parameters = alike if uniform else traffic()
             options.append(
                 option(
                     f"option {number}",
                     tensor_parallel=degree,
-                    seconds=draw(_TENTHS),
+                    seconds=draw(amounts),
                     parameters=parameters,
-                    activations=draw(_TENTHS) / 4,
-                    fixed=draw(_TENTHS) / 3,
+                    activations=draw(amounts) / 4,
+                    fixed=draw(amounts) / 3,
                     recompute=number == 1,
                     receives=receives,
                     sends=sends,
                 )
             )
     return tuple(options)
-
-
-def _amounts(draw: st.DrawFn, neighbours: list[int]) -> dict[int, float]:
-    return {neighbour: draw(_TENTHS) for neighbour in neighbours}

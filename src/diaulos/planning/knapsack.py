@@ -59,7 +59,7 @@ def choose_options(
     options = _first_in_source(paid, held, frontiers, most_paid, most_held)
     rows = np.arange(len(options))
     return Choice(
-        options=tuple(options),
+        options=tuple(options.tolist()),
         time=int(times[rows, options].sum()),
         memory=int(memory[rows, options].sum()),
     )

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.models.graph import Option
-from diaulos.planning.fixed_point import FixedPoint, fixed_point_below
+from diaulos.planning.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.fixed_point import (
+    FixedPoint,
+    LimitedFixedPoint,
+    fixed_point_below,
+    limited_fixed_point,
+)
 from diaulos.planning.increments import Units
 from diaulos.planning.problem import PlanningProblem
 
@@ -41,10 +47,11 @@ class LayerCosts:
     missing: NDArray[np.bool_]
     times: Units
     """Of each option (layers, options)."""
-    activations: Units
-    """Memory of each microbatch in flight (layers, options)."""
-    fixed: Units
-    """Memory held once (layers, options)."""
+    activation_bytes: NDArray[np.float64]
+    """Of each microbatch in flight (layers, options)."""
+    fixed_bytes: NDArray[np.float64]
+    """Held once (layers, options)."""
+    memory_units: LimitedFixedPoint
     reduction: Units
     """Time for each replica beyond the first (layers)."""
     edge_in: Units
@@ -56,13 +63,17 @@ class LayerCosts:
     edge_out_extra: Units
     """What each option of the source costs more than that (edges, options)."""
 
+    def memory(self, in_flight: NDArray[np.int64] | int) -> Units:
+        """Memory of each option with so many microbatches in flight (..., layers, options)."""
+        return self.memory_units.units(self.activation_bytes * in_flight + self.fixed_bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostUnits:
     """The units of a problem."""
 
     time: FixedPoint
-    memory: FixedPoint
+    memory: LimitedFixedPoint
 
 
 def settings(problem: PlanningProblem) -> Iterator[Setting]:
@@ -94,7 +105,12 @@ def cost_units(problem: PlanningProblem) -> CostUnits:
         seconds += 2 * sync_bytes / bandwidth
         memory += max(option.memory_bytes(most_in_flight) for option in options)
     seconds += sum(4 * edge.bytes for edge in problem.graph.edges) / bandwidth
-    return CostUnits(time=fixed_point_below(seconds), memory=fixed_point_below(memory))
+    limit_bytes = problem.cluster.memory_bytes * (1 + RELATIVE_ROUNDING)
+    layers = len(problem.graph.layers)
+    return CostUnits(
+        time=fixed_point_below(seconds),
+        memory=limited_fixed_point(limit_bytes, addends=layers, total=memory),
+    )
 
 
 def layer_costs(problem: PlanningProblem, setting: Setting, units: CostUnits) -> LayerCosts:
@@ -115,8 +131,9 @@ def layer_costs(problem: PlanningProblem, setting: Setting, units: CostUnits) ->
         options=options,
         missing=np.array([not layer_options for layer_options in options]),
         times=units.time.units(seconds),
-        activations=units.memory.units([[o.activation_bytes for o in row] for row in filled]),
-        fixed=units.memory.units([[o.fixed_bytes for o in row] for row in filled]),
+        activation_bytes=np.array([[o.activation_bytes for o in row] for row in filled]),
+        fixed_bytes=np.array([[o.fixed_bytes for o in row] for row in filled]),
+        memory_units=units.memory,
         reduction=units.time.units(reduction[:, 0] if shared else 0.0 * reduction[:, 0]),
         edge_in=edge_in,
         edge_out=edge_out,

@@ -84,7 +84,7 @@ def best_options(space: Space, placement: Placement) -> Choice:
     layers = stages.layers
     choice = choose_options(
         layers.times[rows] + _synchronisation(space, stages, rows),
-        layers.activations[rows] * placement.in_flight + layers.fixed[rows],
+        layers.memory(placement.in_flight)[rows],
         space.memory_limit,
         other_time=fixed_time(space, placement),
     )

@@ -7,7 +7,6 @@ import numpy as np
 
 from diaulos.models.graph import LayerGraph
 from diaulos.planning.downsets import Downsets, Pairs, enumerate_downsets, enumerate_pairs
-from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.increments import Units
 from diaulos.planning.layer_costs import LayerCosts, cost_units, layer_costs, settings
 from diaulos.planning.problem import PlanningProblem
@@ -49,8 +48,6 @@ def build_space(problem: PlanningProblem) -> Space | None:
     layers = [layer_costs(problem, setting, units) for setting in settings(problem)]
     if not layers or np.all([costs.missing for costs in layers], axis=0).any():
         return None
-    limit_bytes = problem.cluster.memory_bytes * (1 + RELATIVE_ROUNDING)
-    memory_limit = int(min(limit_bytes / units.memory.unit, 2.0**62))
     index = {layer_id: i for i, layer_id in enumerate(graph.topological_order)}
     least_work = downsets.sums(_least_work(layers))
     return Space(
@@ -63,7 +60,7 @@ def build_space(problem: PlanningProblem) -> Space | None:
                 downsets,
                 pairs,
                 costs,
-                memory_limit=memory_limit,
+                memory_limit=units.memory.limit,
                 most_in_flight=problem.replicas_limit,
             )
             for costs in layers
@@ -71,7 +68,7 @@ def build_space(problem: PlanningProblem) -> Space | None:
         edge_ends=[(index[edge.source], index[edge.target]) for edge in graph.edges],
         devices=problem.cluster.devices,
         replicas_limit=problem.replicas_limit,
-        memory_limit=memory_limit,
+        memory_limit=units.memory.limit,
         least_work=least_work,
         least_time=max(
             int(least_work[-1]) // problem.cluster.devices, _least_time(problem, layers)

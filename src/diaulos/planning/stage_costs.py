@@ -88,7 +88,7 @@ def stage_costs(
     """The costs of all pairs in the setting of `layers`."""
     communication, extra = _communication(graph, downsets, pairs, layers)
     counts = np.arange(1, most_in_flight + 1)[:, None, None]
-    steps = increments(layers.times, layers.activations * counts + layers.fixed)
+    steps = increments(layers.times, layers.memory(counts))
     fastest = difference(downsets.sums(steps.fastest), pairs)
     fastest_memory = downsets.sums(steps.start_memory.T).T
     least_memory = downsets.sums(steps.least_memory.T).T
