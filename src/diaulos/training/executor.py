@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from diaulos.errors import CheckError, DiaulosError
 from diaulos.schedules.actions import Action, Kind
@@ -46,8 +47,9 @@ class _InFlight:
 
     lease: Lease
     input: Tensor
-    output: Tensor
-    """What the stage gives; on the last stage the loss."""
+    root: GradientEdge
+    """Where the backward begins: of the output, or on the last stage of the loss. The output
+    itself is not kept."""
 
 
 class Executor:
@@ -121,7 +123,7 @@ class Executor:
         else:
             output = self._objective.loss(output, targets)
             self._loss += float(output.detach())
-        self._in_flight[action.number] = _InFlight(lease, hidden, output)
+        self._in_flight[action.number] = _InFlight(lease, hidden, get_gradient_edge(output))
         self.peak_in_flight = max(self.peak_in_flight, len(self._in_flight))
         self._busy_seconds += self._recorder.action(action, start)
 
@@ -146,7 +148,7 @@ class Executor:
                 f"is to use {action.version}"
             )
         gradient = None if self._groups.is_last_stage else self._arrived.pop(action.number)
-        torch.autograd.backward(stashed.output, gradient)
+        torch.autograd.backward(stashed.root, gradient)
         self._weights.release(stashed.lease)
         if not self._groups.is_first_stage:
             assert stashed.input.grad is not None
