@@ -39,7 +39,7 @@ _CONFIG = GPTConfig(layers=6, width=192, heads=6, sequence_length=128)
 _MICROBATCH_SIZE = 2
 _MICROBATCHES = 4
 _OPTIMIZER = AdamW(learning_rate=1e-3, fused=True)
-_REPETITIONS = 2
+_REPETITIONS = 3
 _SCHEDULES = ("2bw", "1f1b")
 _FIRST_DRAWN, _DRAWN_STEPS = 2, 4
 """Batches in the pictures: where the run has warmed up."""

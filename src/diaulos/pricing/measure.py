@@ -58,7 +58,7 @@ def profile(
     """The model's layers as a chain, with the prices measured for one microbatch.
 
     Each layer has the options `plain` and `recompute`; the last one's price includes the loss.
-    Times are medians over `repetitions` batches of 4 microbatches in each of `processes`
+    Times are means over `repetitions` batches of 4 microbatches in each of `processes`
     processes that measure at the same time, one thread each, and the mean over the processes.
     Give as many processes as ranks will share the machine. `provenance` says how far the sum of
     the layers is from the model run as a whole.
