@@ -98,10 +98,12 @@ class Value:
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """Errors raised inside get this value's place."""
+        """Errors raised inside that do not know a place get this value's."""
         try:
             yield
         except InputError as error:
+            if error.where:
+                raise
             raise error.at(f"{self.source}: {self.path}") from None
 
     def _wrong_type(self, expected: str) -> InputError:

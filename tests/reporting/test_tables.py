@@ -57,8 +57,8 @@ def test_layers_are_named_in_runs() -> None:
     layers = tuple(Layer(id=i, name=f"block {i}", options=(option(),)) for i in range(12))
     edges = tuple(Edge(source=i, target=i + 1, bytes=1.0) for i in range(11))
     graph = LayerGraph(layers=layers, edges=edges)
-    assert describe_layers(graph, stage(0, 1, 2, 5)) == "0 (block 0) - 2 (block 2), 5 (block 5)"
-    assert describe_layers(graph, stage(0, 2, 4, 6, 8, 10)).endswith("6 (block 6) and 2 more")
+    assert describe_layers(graph, stage(0, 1, 2, 5)) == "0-2 block 0..block 2, 5 block 5"
+    assert describe_layers(graph, stage(0, 2, 4, 6, 8, 10)).endswith("6 block 6 and 2 more")
 
 
 def test_options_are_counted() -> None:

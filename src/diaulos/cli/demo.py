@@ -158,8 +158,9 @@ def _train(console: Console, folder: Path, schedule: str, batches: int) -> Timel
     versions = max(steps[-1].weight_versions for steps in by_rank)
     in_flight = ", ".join(str(steps[-1].in_flight) for steps in by_rank)
     console.print(
-        f"loss {first.loss:.3f} -> {last.loss:.3f} in {batches} updates; at most {versions} weight "
-        f"versions alive on a rank, at most {in_flight} microbatches in flight by rank"
+        f"loss {first.loss:.3f} -> {last.loss:.3f} in {batches} updates; counted on the ranks: at "
+        f"most {versions} weight version{'s' * (versions > 1)} alive, {in_flight} microbatches in "
+        "flight"
     )
     return timeline
 

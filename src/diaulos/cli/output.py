@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-_LEAST_WIDTH = 120
+_LEAST_WIDTH = 140
 """Of tables, also where the output has no width: a figure cut short is none."""
 
 

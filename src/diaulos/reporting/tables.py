@@ -1,7 +1,10 @@
 """A plan as a table that a person can read."""
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
+from types import MappingProxyType
+from typing import Literal
 
 from rich.table import Table
 
@@ -13,18 +16,28 @@ from diaulos.units import format_bytes, format_seconds
 
 _MOST_RUNS = 4
 """Runs of consecutive layers that a cell lists before it counts the rest."""
+_COLUMNS: Mapping[str, Literal["left", "right"]] = MappingProxyType(
+    {
+        "stage": "right",
+        "layers": "left",
+        "d": "right",
+        "t": "right",
+        "options": "left",
+        "in flight": "right",
+        "memory": "right",
+        "of limit": "right",
+        "time": "right",
+        "of bottleneck": "right",
+    }
+)
 
 
 def plan_table(graph: LayerGraph, plan: Plan, evaluation: Evaluation, cluster: Cluster) -> Table:
     """One row for each stage, input end first; d is data, t tensor parallel."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("stage", justify="right")
-    table.add_column("layers")
-    for heading in ("d", "t"):
-        table.add_column(heading, justify="right")
-    table.add_column("options")
-    for heading in ("in flight", "memory", "of limit", "time", "of bottleneck"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading, justify in _COLUMNS.items():
+        # Where the console is narrow, text wraps and figures do not.
+        table.add_column(heading, justify=justify, no_wrap=justify == "right")
     rows = zip(plan.stages, evaluation.stages, evaluation.shares_of_bottleneck, strict=True)
     for number, (stage, price, share) in enumerate(rows):
         limit = cluster.memory_bytes
@@ -62,8 +75,7 @@ def describe_options(stage: Stage) -> str:
 
 
 def _describe_run(graph: LayerGraph, run: list[int]) -> str:
-    first, last = graph.layer(run[0]), graph.layer(run[-1])
-    if len(run) == 1:
-        return first.label
-    named = {first.name, last.name} != {None}
-    return f"{first.label} - {last.label}" if named else f"{first.id}-{last.id}"
+    """`7 head`, `3-6 block_2..block_5`, `3-6 block`."""
+    ends = [graph.layer(layer) for layer in dict.fromkeys((run[0], run[-1]))]
+    names = dict.fromkeys(layer.name for layer in ends if layer.name)
+    return " ".join(("-".join(str(layer.id) for layer in ends), "..".join(names))).strip()
