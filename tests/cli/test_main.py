@@ -62,3 +62,15 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as end:
         main(["check", "plan.json"])
     assert end.value.code == 130
+
+
+def test_a_missing_extra_is_named() -> None:
+    """Without torch, a command that needs it says what to install, with status 2."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from diaulos.cli.main import main; main(['train', 'run.toml'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    expected = "diaulos: this command needs torch; install it with pip install 'diaulos[train]'\n"
+    assert done.stderr == expected

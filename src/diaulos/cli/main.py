@@ -1,6 +1,8 @@
 """The command line: which commands there are, and how errors become exit statuses."""
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from cyclopts import App, CycloptsError
 
@@ -8,6 +10,8 @@ from diaulos._version import __version__
 from diaulos.errors import DiaulosError
 
 _INTERRUPTED = 130
+_EXTRAS: Mapping[str, str] = MappingProxyType({"torch": "train", "transformers": "hf"})
+"""Which extra brings a package that some commands need."""
 
 
 def make_app() -> App:
@@ -41,11 +45,24 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{error}\nsee diaulos --help", 2)
     except DiaulosError as error:
         _fail(str(error), error.exit_status)
+    except ImportError as error:
+        package = _missing_package(error)
+        if package not in _EXTRAS:
+            raise
+        extra = _EXTRAS[package]
+        _fail(f"this command needs {package}; install it with pip install 'diaulos[{extra}]'", 2)
     except KeyboardInterrupt:
         _fail("interrupted", _INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         sys.exit(1)
+
+
+def _missing_package(error: ImportError) -> str:
+    """The package that could not be found, where that is why a command's module is not there."""
+    cause = error.__cause__ or error
+    name = cause.name if isinstance(cause, ImportError) else None
+    return (name or "").split(".")[0]
 
 
 def _fail(message: str, status: int) -> None:
