@@ -93,22 +93,39 @@ def test_a_run_file_trains(command, tmp_path):
     assert read_measured_timeline(tmp_path / "run", "run", microbatches=2).ranks == 2
 
 
-def test_a_killed_rank_ends_the_run_and_is_named(tmp_path):
-    """Status 1, the rank and the signal by name, and no rank is left behind."""
-    path = _prepare(tmp_path, batches=1_000_000)
+def _interrupt(path, send):
+    """Start a long run, `send` something to its launcher and ranks; (status, errors, ranks)."""
     command = [sys.executable, "-m", "diaulos", "train", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
-        record = tmp_path / "run" / "rank_1.jsonl"
+        record = path.parent / "run" / "rank_1.jsonl"
         while not (record.exists() and record.stat().st_size):
             assert started.poll() is None
             time.sleep(0.1)
-        workers = _children(started.pid)
-        os.kill(workers[1], signal.SIGKILL)
+        ranks = _children(started.pid)
+        send(started.pid, ranks)
         _, errors = started.communicate(timeout=60)
+    return started.returncode, errors.decode(), ranks
 
-    assert started.returncode == 1
-    assert b"ended first, by SIGKILL" in errors
-    assert not any(_is_running(worker) for worker in workers)
+
+def test_a_killed_rank_ends_the_run_and_is_named(tmp_path):
+    """Status 1, the rank and the signal by name, and no rank is left behind."""
+    path = _prepare(tmp_path, batches=1_000_000)
+    status, errors, ranks = _interrupt(path, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL))
+
+    assert status == 1
+    assert "ended first, by SIGKILL" in errors
+    assert not any(_is_running(rank) for rank in ranks)
+
+
+def test_an_interrupt_ends_the_run_without_a_word_too_many(tmp_path):
+    """Ctrl-C gives status 130, one line, no traceback, and no rank is left behind."""
+    path = _prepare(tmp_path, batches=1_000_000)
+    status, errors, ranks = _interrupt(path, lambda pid, _: os.kill(pid, signal.SIGINT))
+
+    assert status == 130
+    assert errors.splitlines()[-1] == "diaulos: interrupted"
+    assert "Traceback" not in errors
+    assert not any(_is_running(rank) for rank in ranks)
 
 
 def _children(pid):

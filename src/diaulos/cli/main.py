@@ -23,6 +23,7 @@ def make_app() -> App:
         "say why and what it will cost, and train it that way.",
         help_epilogue="Exit status: 0 done, 1 no feasible answer or failed check, 2 bad input.",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, summary in (
         ("demo", "Profile, plan, simulate and train a small GPT on this machine."),

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.rendezvous import rendezvous
 
@@ -33,6 +34,10 @@ def launch(arguments: list[str], ranks: int) -> None:
     options = ["--standalone", f"--nproc-per-node={ranks}", "-m", "diaulos", *arguments]
     try:
         run.run(run.parse_args(options))  # type: ignore[no-untyped-call]
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        sys.exit(128 + error.sigval)  # as shells say that a signal ended it
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         status = failure.exitcode
@@ -46,6 +51,7 @@ def launch(arguments: list[str], ranks: int) -> None:
 
 def work(run: RunFile) -> None:
     """Be one rank of a run, as torchrun has numbered it; ends the process where the run fails."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher speaks for all ranks
     store, rank, world_size = next(rendezvous("env://", timeout=_timeout(run)))
     dist.init_process_group(
         "gloo",
