@@ -172,6 +172,10 @@ def _planned(path: Path, graph: Path | None, cluster: Path | None) -> _Pipeline:
     stored = read_plan(path, graph_path=graph, cluster=given).checked()
     if not stored.graph_is_unchanged:
         note(f"{stored.graph_path} is not the graph that the plan was made from")
+    if not all(option.is_split for option in stored.plan_options()):
+        note(
+            "forward and backward were not measured apart: the backward counts as twice the forward"
+        )
     costs = plan_costs(stored.graph, stored.plan, stored.cluster)
     return _Pipeline(PipelineShape.of(stored.plan), costs, Link.of(stored.cluster))
 

@@ -17,7 +17,7 @@ from diaulos.clusters.cluster import Cluster
 from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
-from diaulos.models.graph import LayerGraph
+from diaulos.models.graph import LayerGraph, Option
 from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate, violations
 from diaulos.planning.plan import Plan, Stage
 
@@ -50,6 +50,14 @@ class StoredPlan:
     def evaluation(self) -> Evaluation:
         """The plan's price, computed now."""
         return evaluate(self.graph, self.plan, self.cluster)
+
+    def plan_options(self) -> tuple[Option, ...]:
+        """The option that the plan chose for each of its layers."""
+        return tuple(
+            self.graph.layer(layer).option(name, stage.tensor_parallel)
+            for stage in self.plan.stages
+            for layer, name in stage.options.items()
+        )
 
     def checked(self) -> "StoredPlan":
         """The same, or a `CheckError` with every rule that it breaks."""
