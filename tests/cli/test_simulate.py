@@ -149,7 +149,7 @@ def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:
         simulate(**arguments)
 
 
-def stored_plan(folder: Path, *, memory_bytes: float = 1e3) -> Path:
+def stored_plan(folder: Path, *, memory_bytes: float = 1e3, microbatches: int = 4) -> Path:
     """A plan of two stages, the first with two replicas, written with its graph and cluster."""
     option = Option(
         name="plain", seconds=3.0, forward_seconds=1.0, parameter_bytes=8, activation_bytes=5
@@ -162,7 +162,7 @@ def stored_plan(folder: Path, *, memory_bytes: float = 1e3) -> Path:
         Stage(layers=(0, 1), data_parallel=2, tensor_parallel=1, options={0: "plain", 1: "plain"}),
         Stage(layers=(2,), data_parallel=1, tensor_parallel=1, options={2: "plain"}),
     )
-    plan = Plan(stages=stages, microbatches=4)
+    plan = Plan(stages=stages, microbatches=microbatches)
     cluster = Cluster(devices=3, memory_bytes=memory_bytes, bandwidth_bytes_per_second=4.0)
     graph_path = folder / "graph.json"
     write_graph(graph_path, graph)
@@ -191,6 +191,17 @@ def test_a_plan_is_simulated_with_its_graph_and_cluster(
     assert entry["makespan_seconds"] == 16 + 4 + 4
     assert entry["peak_in_flight"] == [2, 4]
     assert entry["peak_memory_bytes"] == [20.0, 20.0]
+
+
+def test_a_schedule_that_does_not_fit_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPipe holds all microbatches, which is more than the plan counts; 1F1B keeps to the plan."""
+    plan = stored_plan(tmp_path, memory_bytes=20.0, microbatches=8)
+    simulate(plan, schedule=["gpipe", "1f1b"])
+    assert capsys.readouterr().err.splitlines() == [
+        "gpipe does not fit into 20 B: stage 0 holds 40 B at its peak; too much on stages [0, 1]"
+    ]
 
 
 def test_another_cluster_changes_the_times(

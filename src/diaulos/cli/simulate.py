@@ -1,5 +1,6 @@
 """`diaulos simulate`: when each rank does what, of a plan or of equal stages for learning."""
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.cluster import read_cluster
 from diaulos.documents import write_text
 from diaulos.errors import InputError
+from diaulos.planning.evaluate import fits
 from diaulos.planning.files import read_plan
 from diaulos.reporting.summary import (
     ScheduleSummary,
@@ -29,6 +31,7 @@ from diaulos.schedules.schedule import PipelineShape, Schedule, format_actions
 from diaulos.schedules.simulate import Link, StageCosts, plan_costs
 from diaulos.schedules.simulate import simulate as run_schedule
 from diaulos.schedules.timeline import Timeline, read_timeline
+from diaulos.units import format_bytes
 
 ScheduleName = Literal["gpipe", "1f1b", "2bw", "all"]
 _BATCHES = 4
@@ -41,6 +44,8 @@ class _Pipeline:
     shape: PipelineShape
     costs: Sequence[StageCosts]
     link: Link
+    memory_bytes: float = math.inf
+    """Of each device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ def simulate(
         )
     _write(runs, ran, svg=svg, until=until, trace=trace)
     _print(runs, ran, as_text=as_text, as_json=as_json)
+    _note_what_does_not_fit(runs, pipeline.memory_bytes)
 
 
 def _equal_stages(
@@ -177,7 +183,8 @@ def _planned(path: Path, graph: Path | None, cluster: Path | None) -> _Pipeline:
             "forward and backward were not measured apart: the backward counts as twice the forward"
         )
     costs = plan_costs(stored.graph, stored.plan, stored.cluster)
-    return _Pipeline(PipelineShape.of(stored.plan), costs, Link.of(stored.cluster))
+    shape, link = PipelineShape.of(stored.plan), Link.of(stored.cluster)
+    return _Pipeline(shape, costs, link, stored.cluster.memory_bytes)
 
 
 def _simulate_all(pipeline: _Pipeline, names: Sequence[str], batches: int) -> dict[str, _Run]:
@@ -194,6 +201,18 @@ def _simulate_all(pipeline: _Pipeline, names: Sequence[str], batches: int) -> di
         check(schedule)
         runs[name] = _Run(schedule, run_schedule(schedule, pipeline.costs, pipeline.link))
     return runs
+
+
+def _note_what_does_not_fit(runs: Mapping[str, _Run], memory_bytes: float) -> None:
+    for name, run in runs.items():
+        peaks = summarise(run.timeline, run.schedule.weight_versions).peak_memory_bytes
+        over = [stage for stage, peak in enumerate(peaks) if not fits(peak, memory_bytes)]
+        if over:
+            worst = max(over, key=lambda stage: peaks[stage])
+            note(
+                f"{name} does not fit into {format_bytes(memory_bytes)}: stage {worst} holds "
+                f"{format_bytes(peaks[worst])} at its peak; too much on stages {over}"
+            )
 
 
 def _write(
