@@ -61,6 +61,12 @@ class Action:
             return Action(self.stage - 1, Kind.SEND_FORWARD, self.number)
         return Action(self.stage + 1, Kind.SEND_BACKWARD, self.number)
 
+    def matching_receive(self) -> "Action":
+        """The receive, on the neighbouring stage, that takes what a send gives."""
+        if self.kind is Kind.SEND_FORWARD:
+            return Action(self.stage + 1, Kind.RECEIVE_FORWARD, self.number)
+        return Action(self.stage - 1, Kind.RECEIVE_BACKWARD, self.number)
+
 
 _PATTERN = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|REDUCE|UPDATE|F|B)(\d+)(?:@(\d+))?")
 

@@ -177,8 +177,8 @@ def _check_links(schedule: Schedule) -> None:
     for rank, row in enumerate(schedule.actions):
         for action in row:
             if action.kind.is_send:
-                step = 1 if action.kind is Kind.SEND_FORWARD else -1
-                receiver = shape.rank_of(action.stage + step, action.number)
+                receive = action.matching_receive()
+                receiver = shape.rank_of(receive.stage, receive.number)
                 sent.setdefault((rank, receiver, action.kind), []).append(action)
     taken: dict[tuple[int, int, Kind], int] = dict.fromkeys(sent, 0)
     for rank, row in enumerate(schedule.actions):

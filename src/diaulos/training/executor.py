@@ -103,7 +103,7 @@ class Executor:
         """Do all actions of this rank; raises `RunError` naming whoever failed first."""
         actions = schedule.actions[self._groups.rank]
         self._last_batch_end = self._recorder.now()
-        self._links.expect(actions)
+        self._links.expect(schedule)
         for action in actions:
             try:
                 self._do[action.kind](action)

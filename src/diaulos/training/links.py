@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from diaulos.errors import CheckError
 from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.arrivals import sends_proven_by
+from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
 from diaulos.training.groups import Groups
 
@@ -91,8 +93,8 @@ class Links:
     """The messages of one rank, in the order of its action list, tagged by microbatch.
 
     Receives are posted ahead, since a send only completes against a posted receive. A sent tensor
-    is held until the peer is known to have it: when the answer to a forward comes back, and at
-    the latest when its batch is updated.
+    is held until the peer is known to have it: when something arrives that the peer sends later,
+    and at the latest when its batch is updated.
     """
 
     def __init__(self, groups: Groups, forms: StageForms, board: FailureBoard) -> None:
@@ -102,10 +104,13 @@ class Links:
         self._upcoming: deque[Action] = deque()
         self._receiving: dict[Action, _Posted] = {}
         self._sending: dict[Action, _Posted] = {}
+        self._proven: Mapping[Action, tuple[Action, ...]] = {}
 
-    def expect(self, actions: Iterable[Action]) -> None:
-        """Begin to receive for an action list."""
+    def expect(self, schedule: Schedule) -> None:
+        """Begin to receive for a schedule."""
+        actions = schedule.actions[self._groups.rank]
         self._upcoming.extend(action for action in actions if action.kind.is_receive)
+        self._proven = sends_proven_by(schedule, self._groups.rank)
         self._post_ahead()
 
     def receive(self, action: Action) -> Tensor:
@@ -113,8 +118,8 @@ class Links:
         posted = self._receiving.pop(action)
         self._wait(posted, action)
         self._post_ahead()
-        if action.kind is Kind.RECEIVE_BACKWARD:
-            self._settle(Action(action.stage, Kind.SEND_FORWARD, action.number))
+        for send in self._proven.get(action, ()):
+            self._settle(send)
         return posted.tensor
 
     def send(self, action: Action, tensor: Tensor) -> None:
