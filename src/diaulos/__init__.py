@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from diaulos.clusters.cluster import Cluster as Cluster
     from diaulos.clusters.cluster import read_cluster as read_cluster
     from diaulos.models.files import read_graph as read_graph
+    from diaulos.models.files import write_graph as write_graph
     from diaulos.models.graph import LayerGraph as LayerGraph
+    from diaulos.models.piper import read_piper as read_piper
+    from diaulos.models.piper import write_piper as write_piper
     from diaulos.planning.evaluate import evaluate as evaluate
     from diaulos.planning.plan import Plan as Plan
     from diaulos.planning.planners import plan as plan
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from diaulos.schedules.generators import generate as generate
     from diaulos.schedules.schedule import PipelineShape as PipelineShape
     from diaulos.schedules.schedule import Schedule as Schedule
+    from diaulos.schedules.schedule import format_actions as format_actions
+    from diaulos.schedules.schedule import parse_actions as parse_actions
     from diaulos.schedules.simulate import simulate_plan as simulate_plan
     from diaulos.schedules.timeline import Timeline as Timeline
     from diaulos.training.job import TrainingJob as TrainingJob
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "LayerGraph": "diaulos.models.graph",
     "read_graph": "diaulos.models.files",
+    "read_piper": "diaulos.models.piper",
+    "write_piper": "diaulos.models.piper",
+    "write_graph": "diaulos.models.files",
     "read_cluster": "diaulos.clusters.cluster",
     "Cluster": "diaulos.clusters.cluster",
     "parse_bytes": "diaulos.units",
@@ -46,6 +54,8 @@ _HOMES = {
     "PipelineShape": "diaulos.schedules.schedule",
     "Timeline": "diaulos.schedules.timeline",
     "generate": "diaulos.schedules.generators",
+    "format_actions": "diaulos.schedules.schedule",
+    "parse_actions": "diaulos.schedules.schedule",
     "check": "diaulos.schedules.check",
     "simulate_plan": "diaulos.schedules.simulate",
     "profile": "diaulos.pricing.measure",

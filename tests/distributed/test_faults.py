@@ -25,7 +25,7 @@ CULPRIT = 2
 
 
 def _raise() -> None:
-    raise ValueError("the disk is on fire")
+    raise OSError("the disk is on fire")
 
 
 def _kill() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from diaulos.errors import CheckError, DiaulosError
+from diaulos.errors import CheckError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
@@ -85,6 +85,8 @@ class Executor:
         """Tensors computed and not yet sent."""
         self._reductions: dict[int, tuple[Future[BatchSums], float]] = {}
         """By batch: its sums to come, and when its last backward ended."""
+        self._gradients_version = 0
+        """The version that the last backward added gradients to."""
         self._loss = 0.0
         self._busy_seconds = 0.0
         self._last_batch_end = recorder.now()
@@ -109,7 +111,7 @@ class Executor:
                 self._do[action.kind](action)
             except RunError:
                 raise
-            except (RuntimeError, ValueError, DiaulosError) as error:
+            except Exception as error:  # whatever it was, the other ranks must hear of it
                 raise self._board.report(str(action), error) from error
 
     def _forward(self, action: Action) -> None:
@@ -149,6 +151,7 @@ class Executor:
             )
         gradient = None if self._groups.is_last_stage else self._arrived.pop(action.number)
         torch.autograd.backward(stashed.root, gradient)
+        self._gradients_version = stashed.lease.version
         self._weights.release(stashed.lease)
         if not self._groups.is_first_stage:
             assert stashed.input.grad is not None
@@ -162,9 +165,8 @@ class Executor:
         self._arrived[action.number] = self._links.receive(action)
 
     def _reduce(self, action: Action) -> None:
-        version = self._version_of_batch(action.number)
         share = BatchShare(
-            gradients=self._weights.take_gradients(version),
+            gradients=self._weights.take_gradients(self._gradients_version),
             loss=self._loss,
             busy_seconds=self._busy_seconds,
         )
@@ -211,6 +213,3 @@ class Executor:
         self._recorder.step(record)
         if self._observe_step is not None:
             self._observe_step(record)
-
-    def _version_of_batch(self, batch: int) -> int:
-        return max(batch - (self._weights.kept - 1), 0)

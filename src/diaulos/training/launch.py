@@ -62,18 +62,14 @@ def work(run: RunFile) -> None:
     )
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     console = Console(run.job.schedule, run.job.batches)
-    speaker = run.job.shape.ranks_of(run.job.shape.stages - 1)[0]
+    device = torch.device("cpu")
     try:
+        groups = make_groups(run.job.shape, store, device, timeout_seconds=run.timeout_seconds)
         train_rank(
             run.job,
-            make_groups(
-                run.job.shape,
-                store,
-                torch.device("cpu"),
-                timeout_seconds=run.timeout_seconds,
-            ),
+            groups,
             folder=run.folder,
-            observe_step=console.step if rank == speaker else None,
+            observe_step=console.step if groups.is_speaker else None,
         )
     except DiaulosError as error:
         print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201
