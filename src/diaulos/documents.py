@@ -115,7 +115,7 @@ class Value:
 
 def read_json(path: Path) -> Value:
     """The document of a JSON file; a key that stands twice is an error."""
-    text = _read_text(path)
+    text = read_text(path)
     try:
         raw = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -129,7 +129,7 @@ def read_json(path: Path) -> Value:
 def read_toml(path: Path) -> Value:
     """The document of a TOML file."""
     try:
-        raw = tomllib.loads(_read_text(path))
+        raw = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not TOML: {error}", where=str(path)) from None
     return Value(raw, "$", str(path))
@@ -151,7 +151,8 @@ def write_text(path: Path, text: str) -> None:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file; what keeps it from being read is an error with its name."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

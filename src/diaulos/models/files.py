@@ -1,17 +1,20 @@
-"""The project's own layer graph file: JSON with a version tag and units in its keys."""
+"""Layer graph files: any format read, and the project's own, JSON with a version and units."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diaulos.documents import Value, read_json, write_json
+from diaulos.documents import Value, read_json, read_text, write_json
+from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.models.pipedream import is_pipedream, parse_pipedream
 from diaulos.models.piper import PiperFile, parse_piper
 
 FORMAT = "diaulos.layer_graph/1"
 _OPTION_KEYS = ("name", "tensor_parallel", "seconds", "parameter_bytes", "activation_bytes")
 _OPTION_EXTRAS = (
     "forward_seconds",
+    "weight_backward_seconds",
     "update_seconds",
     "recompute",
     "fixed_memory",
@@ -29,8 +32,19 @@ class GraphFile:
     piper: PiperFile | None = None
 
 
-def read_graph(path: Path) -> GraphFile:
-    """A layer graph from a file of either format; the `format` key tells them apart."""
+def read_graph(path: Path, *, batch_size: int | None = None) -> GraphFile:
+    """A layer graph from a file of any format; its content tells which.
+
+    JSON with a `format` is the project's own and without one Piper's; a text that states
+    forward times is PipeDream's profile, the only one that takes a `batch_size`.
+    """
+    text = read_text(path)
+    if is_pipedream(text):
+        return GraphFile(graph=parse_pipedream(text, source=str(path), batch_size=batch_size))
+    if batch_size is not None:
+        raise InputError(
+            f"batch_size is {batch_size}", "only PipeDream's profiles take it", where=str(path)
+        )
     document = read_json(path)
     if "format" not in document.members():
         piper = parse_piper(document)
@@ -94,7 +108,7 @@ def _parse_option(value: Value) -> Option:
     fields = value.fields(_OPTION_KEYS, _OPTION_EXTRAS)
     numbers = {
         key: fields[key].number()
-        for key in ("seconds", "forward_seconds", "update_seconds")
+        for key in ("seconds", "forward_seconds", "weight_backward_seconds", "update_seconds")
         if key in fields
     }
     with value.context():
@@ -137,8 +151,9 @@ def _parse_edge(value: Value) -> Edge:
 def _format_option(option: Option) -> dict[str, Any]:
     document: dict[str, Any] = {"name": option.name, "tensor_parallel": option.tensor_parallel}
     document["seconds"] = option.seconds
-    if option.forward_seconds is not None:
-        document["forward_seconds"] = option.forward_seconds
+    for key in ("forward_seconds", "weight_backward_seconds"):
+        if getattr(option, key) is not None:
+            document[key] = getattr(option, key)
     document["update_seconds"] = option.update_seconds
     document["recompute"] = option.recompute
     document["parameter_bytes"] = option.parameter_bytes
