@@ -55,7 +55,7 @@ def main() -> None:
                     continue
                 problem = PlanningProblem(
                     graph=stored.graph,
-                    cluster=Cluster(
+                    cluster=Cluster.flat(
                         devices=int(row["K"]),
                         memory_bytes=float(row["memGiB"]) * GIB,
                         bandwidth_bytes_per_second=BANDWIDTH,

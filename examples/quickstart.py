@@ -5,7 +5,7 @@ from pathlib import Path
 import diaulos
 
 graph = diaulos.read_graph(Path(__file__).parent / "gpt2.json").graph
-cluster = diaulos.Cluster(
+cluster = diaulos.Cluster.flat(
     devices=8,
     memory_bytes=diaulos.parse_bytes("4GiB"),
     bandwidth_bytes_per_second=diaulos.parse_bandwidth("1GB/s"),

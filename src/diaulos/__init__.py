@@ -12,7 +12,7 @@ from diaulos._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from diaulos.clusters.cluster import Cluster as Cluster
-    from diaulos.clusters.cluster import read_cluster as read_cluster
+    from diaulos.clusters.files import read_cluster as read_cluster
     from diaulos.models.files import read_graph as read_graph
     from diaulos.models.files import write_graph as write_graph
     from diaulos.models.graph import LayerGraph as LayerGraph
@@ -42,7 +42,7 @@ _HOMES = {
     "read_piper": "diaulos.models.piper",
     "write_piper": "diaulos.models.piper",
     "write_graph": "diaulos.models.files",
-    "read_cluster": "diaulos.clusters.cluster",
+    "read_cluster": "diaulos.clusters.files",
     "Cluster": "diaulos.clusters.cluster",
     "parse_bytes": "diaulos.units",
     "parse_bandwidth": "diaulos.units",

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from diaulos.cli.main import main
-from diaulos.clusters.cluster import Cluster, write_cluster
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import write_cluster
 from diaulos.models.files import write_graph
 from diaulos.models.piper import PiperFile, write_piper
 from diaulos.planning.files import read_plan
@@ -157,7 +158,9 @@ def test_the_project_s_own_graphs_need_a_cluster(tmp_path: Path, capsys: Capture
     write_graph(graph, chain([option(seconds=1.0)], [option(seconds=1.0)]))
     assert status_of("plan", str(graph), "--devices", "2") == 2
     assert "--memory, --bandwidth not given" in capsys.readouterr().err
-    write_cluster(cluster, Cluster(devices=2, memory_bytes=GIB, bandwidth_bytes_per_second=1e9))
+    write_cluster(
+        cluster, Cluster.flat(devices=2, memory_bytes=GIB, bandwidth_bytes_per_second=1e9)
+    )
     assert status_of("plan", str(graph), "--cluster", str(cluster)) == 2
     assert "--microbatches not given" in capsys.readouterr().err
     arguments = ("plan", str(graph), "--cluster", str(cluster), "--microbatches", "2", "--json")

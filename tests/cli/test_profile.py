@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diaulos.cli.profile import profile
-from diaulos.clusters.cluster import read_cluster
+from diaulos.clusters.files import read_cluster
 from diaulos.errors import InputError
 from diaulos.models.files import read_graph
 
@@ -30,7 +30,7 @@ def test_it_prints_a_table_and_writes_the_files(
     assert memory.parameters_bytes == block.parameter_bytes == memory.versions_bytes
     assert memory.gradients_bytes == memory.optimizer_bytes == 2 * block.parameter_bytes
     cluster = read_cluster(cluster_path)
-    assert (cluster.devices, cluster.memory_bytes) == (2, 2.0**30)
+    assert (cluster.devices, cluster.largest_memory_bytes) == (2, 2.0**30)
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from diaulos.cli.main import main
 from diaulos.cli.simulate import simulate
-from diaulos.clusters.cluster import Cluster, write_cluster
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import write_cluster
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import write_graph
 from diaulos.models.graph import Edge, Layer, LayerGraph, Option
@@ -163,7 +164,7 @@ def stored_plan(folder: Path, *, memory_bytes: float = 1e3, microbatches: int = 
         Stage(layers=(2,), data_parallel=1, tensor_parallel=1, options={2: "plain"}),
     )
     plan = Plan(stages=stages, microbatches=microbatches)
-    cluster = Cluster(devices=3, memory_bytes=memory_bytes, bandwidth_bytes_per_second=4.0)
+    cluster = Cluster.flat(devices=3, memory_bytes=memory_bytes, bandwidth_bytes_per_second=4.0)
     graph_path = folder / "graph.json"
     write_graph(graph_path, graph)
     write_plan(
@@ -209,7 +210,7 @@ def test_another_cluster_changes_the_times(
 ) -> None:
     """A faster link takes the place of the plan's own; a changed graph is noted."""
     plan = stored_plan(tmp_path)
-    fast = Cluster(devices=3, memory_bytes=1e3, bandwidth_bytes_per_second=4e12)
+    fast = Cluster.flat(devices=3, memory_bytes=1e3, bandwidth_bytes_per_second=4e12)
     write_cluster(tmp_path / "fast.toml", fast)
     graph = tmp_path / "graph.json"
     graph.write_text(graph.read_text(encoding="utf-8") + "\n", encoding="utf-8")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from diaulos.clusters.cluster import Cluster, read_cluster, write_cluster
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import read_cluster, write_cluster
 from diaulos.errors import InputError
 
 TEXT = """
@@ -24,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
 def test_sizes_are_written_as_people_do(tmp_path: Path) -> None:
     """Memory and bandwidth have units; the name is the file's unless it is stated."""
     cluster = read_cluster(written(tmp_path, TEXT))
-    assert cluster == Cluster(
+    assert cluster == Cluster.flat(
         devices=8,
         memory_bytes=80e9,
         bandwidth_bytes_per_second=25 * 2.0**30,
@@ -34,7 +35,7 @@ def test_sizes_are_written_as_people_do(tmp_path: Path) -> None:
 
 def test_a_cluster_is_read_back(tmp_path: Path) -> None:
     """Every figure comes back to the last bit, and any name."""
-    cluster = Cluster(
+    cluster = Cluster.flat(
         devices=3,
         memory_bytes=0.1 + 0.2,
         bandwidth_bytes_per_second=1 / 3,
@@ -80,5 +81,5 @@ def test_what_is_no_cluster(changes: dict[str, float], message: str) -> None:
     """Figures that no machine has are refused."""
     figures = {"devices": 1, "memory_bytes": 1.0, "bandwidth_bytes_per_second": 1.0}
     with pytest.raises(InputError) as caught:
-        Cluster(**{**figures, **changes})
+        Cluster.flat(**{**figures, **changes})
     assert message in str(caught.value)

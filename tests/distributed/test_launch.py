@@ -45,7 +45,7 @@ learning_rate = 0.01
 
 def _prepare(folder, batches):
     """A run of the toy GPT over two stages; the path of its run file."""
-    cluster = Cluster(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
+    cluster = Cluster.flat(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
     graph = graph_of(gpt(CONFIG))
     plan = plan_of(len(graph.layers), (1, 1), 2)
     write_graph(folder / "graph.json", graph)

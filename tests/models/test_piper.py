@@ -94,8 +94,8 @@ def test_any_graph_is_read_back(problem: PlanningProblem, microbatches: int, key
     file = PiperFile(
         graph=problem.graph,
         max_devices=problem.cluster.devices,
-        max_memory_per_device_bytes=problem.cluster.memory_bytes,
-        bandwidth_bytes_per_second=problem.cluster.bandwidth_bytes_per_second,
+        max_memory_per_device_bytes=problem.cluster.largest_memory_bytes,
+        bandwidth_bytes_per_second=problem.cluster.slowest_link.bandwidth_bytes_per_second,
         microbatches=microbatches,
         microbatches_key=key,
     )

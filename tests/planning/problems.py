@@ -63,7 +63,9 @@ def problem(
     """A problem, short to write down."""
     return PlanningProblem(
         graph=graph,
-        cluster=Cluster(devices=devices, memory_bytes=memory, bandwidth_bytes_per_second=bandwidth),
+        cluster=Cluster.flat(
+            devices=devices, memory_bytes=memory, bandwidth_bytes_per_second=bandwidth
+        ),
         microbatches=microbatches,
         **switches,
     )
@@ -78,11 +80,11 @@ def scaled(given: PlanningProblem, factor: float) -> PlanningProblem:
         )
         for layer in given.graph.layers
     )
-    bandwidth = given.cluster.bandwidth_bytes_per_second / factor
+    bandwidth = given.cluster.slowest_link.bandwidth_bytes_per_second / factor
     return replace(
         given,
         graph=replace(given.graph, layers=layers),
-        cluster=replace(given.cluster, bandwidth_bytes_per_second=bandwidth),
+        cluster=given.cluster.with_flat(bandwidth_bytes_per_second=bandwidth),
     )
 
 
@@ -91,7 +93,7 @@ def with_limit_of(given: PlanningProblem, result: PlanningResult) -> PlanningPro
     assert result.plan is not None
     prices = evaluate(given.graph, result.plan, given.cluster).stages
     limit = max(price.memory_bytes for price in prices)
-    return replace(given, cluster=replace(given.cluster, memory_bytes=limit))
+    return replace(given, cluster=given.cluster.with_flat(memory_bytes=limit))
 
 
 @st.composite

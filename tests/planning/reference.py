@@ -43,7 +43,7 @@ def problem_of(
     file: PiperFile, row: dict[str, str], microbatches: int, **switches: bool
 ) -> PlanningProblem:
     """The problem that a row answers; all tables are for links of 25 GiB/s."""
-    cluster = Cluster(
+    cluster = Cluster.flat(
         devices=int(row["K"]),
         memory_bytes=float(row["memGiB"]) * 2**30,
         bandwidth_bytes_per_second=parse_bandwidth("25GiB/s"),

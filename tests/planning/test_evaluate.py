@@ -12,7 +12,7 @@ from diaulos.planning.evaluate import evaluate, fits, violations
 from diaulos.planning.plan import Plan, Stage
 from tests.planning.problems import option
 
-CLUSTER = Cluster(devices=8, memory_bytes=100.0, bandwidth_bytes_per_second=10.0)
+CLUSTER = Cluster.flat(devices=8, memory_bytes=100.0, bandwidth_bytes_per_second=10.0)
 
 
 def graph() -> LayerGraph:
@@ -178,7 +178,7 @@ def test_each_broken_rule_is_a_sentence(broken: Plan, sentence: str) -> None:
 
 def test_memory_over_the_limit_is_told_in_bytes() -> None:
     """A stage that does not fit is named, with the bytes that are too many."""
-    small = replace(CLUSTER, memory_bytes=10.0)
+    small = CLUSTER.with_flat(memory_bytes=10.0)
     assert violations(graph(), plan(stage(0), stage(1), stage(2)), small) == (
         "stage 1 holds 17 bytes on each device, 7 bytes (7 B) more than the limit of 10",
     )

@@ -93,10 +93,11 @@ def test_more_of_anything_is_never_worse(given_problem: PlanningProblem) -> None
     if found is None:
         return
     cluster = given_problem.cluster
+    bandwidth = cluster.slowest_link.bandwidth_bytes_per_second
     for more in (
-        replace(cluster, devices=cluster.devices + 1),
-        replace(cluster, memory_bytes=cluster.memory_bytes * 1.5),
-        replace(cluster, bandwidth_bytes_per_second=cluster.bandwidth_bytes_per_second * 2),
+        cluster.with_flat(devices=cluster.devices + 1),
+        cluster.with_flat(memory_bytes=cluster.largest_memory_bytes * 1.5),
+        cluster.with_flat(bandwidth_bytes_per_second=bandwidth * 2),
     ):
         other = exact(replace(given_problem, cluster=more)).evaluation
         assert other is not None

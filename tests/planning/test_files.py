@@ -97,7 +97,7 @@ def test_another_graph_or_cluster_may_be_given(path: Path, tmp_path: Path) -> No
     stored = read_plan(path, graph_path=tmp_path / "slower.json")
     assert stored.evaluation.time_per_sample_seconds == 8.0
     assert not stored.graph_is_unchanged
-    tiny = Cluster(devices=1, memory_bytes=4.0, bandwidth_bytes_per_second=1.0)
+    tiny = Cluster.flat(devices=1, memory_bytes=4.0, bandwidth_bytes_per_second=1.0)
     assert read_plan(path, cluster=tiny).violations[0] == (
         "the stages take 2 devices, the cluster has 1"
     )

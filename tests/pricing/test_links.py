@@ -18,8 +18,8 @@ def test_a_link_has_a_latency_and_a_bandwidth() -> None:
 def test_a_local_cluster_shares_the_machine() -> None:
     """As many devices as processes; memory as given, or an equal share of the machine's."""
     given = local_cluster(processes=2, memory_bytes=5.0)
-    assert (given.devices, given.memory_bytes) == (2, 5.0)
-    assert 0 < local_cluster(processes=2).memory_bytes < math.inf
+    assert (given.devices, given.largest_memory_bytes) == (2, 5.0)
+    assert 0 < local_cluster(processes=2).largest_memory_bytes < math.inf
 
 
 def test_wrong_settings_are_refused() -> None:

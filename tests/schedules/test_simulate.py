@@ -290,7 +290,7 @@ GRAPH = LayerGraph(
         Edge(source=0, target=2, bytes=32),
     ),
 )
-CLUSTER = Cluster(devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25)
+CLUSTER = Cluster.flat(devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25)
 
 
 def planned(*stages: tuple[tuple[int, ...], int], microbatches: int = 4) -> Plan:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
-from diaulos.clusters.cluster import read_cluster
+from diaulos.clusters.files import read_cluster
 from diaulos.planning.files import StoredPlan, read_plan, stage_document
 from diaulos.reporting.tables import plan_table
 from diaulos.units import format_seconds

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from diaulos.cli.output import make_console
-from diaulos.clusters.cluster import Cluster, write_cluster
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import write_cluster
 from diaulos.documents import write_text
 from diaulos.errors import InfeasibleError
 from diaulos.models.data import demo_text, write_tokens
@@ -103,9 +104,9 @@ def _measure(console: Console, folder: Path, processes: int) -> tuple[LayerGraph
     console.print(
         f"a GPT of {len(graph.layers)} layers: {format_seconds(seconds)} and {format_bytes(whole)} "
         "for a microbatch in one process\n"
-        f"the link: {format_bytes(cluster.bandwidth_bytes_per_second)}/s, "
-        f"latency {format_seconds(cluster.latency_seconds)}\n"
-        f"each process may hold {format_bytes(cluster.memory_bytes)}, "
+        f"the link: {format_bytes(cluster.slowest_link.bandwidth_bytes_per_second)}/s, "
+        f"latency {format_seconds(cluster.slowest_link.latency_seconds)}\n"
+        f"each process may hold {format_bytes(cluster.largest_memory_bytes)}, "
         f"{_MEMORY_SHARE:.0%} of that: the model has to be split"
     )
     return graph, cluster

@@ -1,13 +1,13 @@
 """`diaulos plan`: find the fastest plan for a layer graph on a cluster."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
-from diaulos.clusters.cluster import Cluster, read_cluster
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import read_cluster
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.models.files import GraphFile, read_graph
 from diaulos.planning.files import stage_document, write_plan
@@ -129,7 +129,7 @@ def _cluster(
     }
     given: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
     if base is not None:
-        return replace(base, **given)
+        return base.with_flat(**given)
     missing = [key.split("_")[0] for key, value in stated.items() if value is None]
     if missing:
         flags = ", ".join(f"--{name}" for name in missing)
@@ -138,13 +138,13 @@ def _cluster(
             "only Piper's files state them",
             "give them, or a cluster file with --cluster",
         )
-    return Cluster(**given)
+    return Cluster.flat(**given)
 
 
 def _cluster_of_file(file: GraphFile) -> Cluster | None:
     if file.piper is None:
         return None
-    return Cluster(
+    return Cluster.flat(
         devices=file.piper.max_devices,
         memory_bytes=file.piper.max_memory_per_device_bytes,
         bandwidth_bytes_per_second=file.piper.bandwidth_bytes_per_second,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
-from diaulos.clusters.cluster import write_cluster
+from diaulos.clusters.files import write_cluster
 from diaulos.models.files import format_graph, write_graph
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.graph import LayerGraph

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
-from diaulos.clusters.cluster import read_cluster
+from diaulos.clusters.files import read_cluster
 from diaulos.documents import write_text
 from diaulos.errors import InputError
 from diaulos.planning.evaluate import fits
@@ -184,7 +184,7 @@ def _planned(path: Path, graph: Path | None, cluster: Path | None) -> _Pipeline:
         )
     costs = plan_costs(stored.graph, stored.plan, stored.cluster)
     shape, link = PipelineShape.of(stored.plan), Link.of(stored.cluster)
-    return _Pipeline(shape, costs, link, stored.cluster.memory_bytes)
+    return _Pipeline(shape, costs, link, stored.cluster.largest_memory_bytes)
 
 
 def _simulate_all(pipeline: _Pipeline, names: Sequence[str], batches: int) -> dict[str, _Run]:

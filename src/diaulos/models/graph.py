@@ -22,7 +22,7 @@ class FixedMemory:
     gradients_bytes: float = 0.0
     optimizer_bytes: float = 0.0
     versions_bytes: float = 0.0
-    """Copies of the weights beyond the newest."""
+    """What one more version of the weights adds: their copy and the gradients that it is due."""
     temporary_bytes: float = 0.0
     unspecified_bytes: float = 0.0
     """What a source states as one sum (Piper's `memoryUsageB`)."""
@@ -62,6 +62,8 @@ class Option:
     """Forward and backward of one microbatch, with recomputation and traffic between shards."""
     forward_seconds: float | None = None
     """The forward part of `seconds`; None where the source did not measure it apart."""
+    weight_backward_seconds: float | None = None
+    """The part of `seconds` that makes gradients of weights; None where not measured apart."""
     update_seconds: float = 0.0
     """The optimizer's share, once per batch."""
     recompute: bool = False
@@ -87,15 +89,16 @@ class Option:
         for sync in (self.input_sync_bytes, self.output_sync_bytes):
             for neighbour, value in sync.items():
                 _check_amount(f"the synchronised bytes with layer {neighbour}", value)
-        if self.forward_seconds is not None and not 0 <= self.forward_seconds <= self.seconds:
-            raise InputError(
-                f"forward_seconds is {self.forward_seconds!r}",
-                f"it is a part of seconds, {self.seconds!r}",
-            )
+        for name in ("forward_seconds", "weight_backward_seconds"):
+            part = getattr(self, name)
+            if part is not None and not 0 <= part <= self.seconds:
+                raise InputError(
+                    f"{name} is {part!r}", f"it is a part of seconds, {self.seconds!r}"
+                )
 
     @property
     def fixed_bytes(self) -> float:
-        """Bytes held once, all kinds together."""
+        """Bytes held once, all kinds together; those of two weight versions."""
         return self.fixed_memory.total_bytes
 
     @property

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from diaulos.models.graph import LayerGraph, Option
 from diaulos.planning.evaluate import RELATIVE_ROUNDING, fits
 from diaulos.planning.plan import Plan, Stage
-from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.problem import (
+    PlanningProblem,
+    PlanningResult,
+    answer,
+    refuse_all_but_piper,
+)
 
 Amounts = NDArray[np.float64]
 _Split = tuple[tuple[int, ...], ...]
@@ -32,6 +37,7 @@ def equal(problem: PlanningProblem) -> PlanningResult:
     fewest stages, least memory summed over all devices, then the smallest tensor-parallel degree,
     without recomputation.
     """
+    refuse_all_but_piper(problem, planner="equal")
     return answer(problem, _search, planner="equal", proves=False)
 
 
@@ -127,7 +133,7 @@ def _candidates_of_split(
     # With equal degrees a stage has as many microbatches in flight as stages from it on.
     in_flight = np.arange(len(split), 0, -1)
     memory = over_stages("activation_bytes") * in_flight + over_stages("fixed_bytes")
-    if not fits(memory.max(), problem.cluster.memory_bytes):
+    if not fits(memory.max(), problem.cluster.largest_memory_bytes):
         return
     seconds, parameters = over_stages("seconds"), over_stages("parameter_bytes")
     sent = 2 * prices.communication_bytes(problem.graph, stage_of)
@@ -137,7 +143,9 @@ def _candidates_of_split(
             break
         if replicas * prices.tensor_parallel <= problem.cluster.devices:
             reduced = 4 * (d - 1) * parameters / d / problem.microbatches
-            transfer = (sent / d + reduced) / problem.cluster.bandwidth_bytes_per_second
+            transfer = (
+                sent / d + reduced
+            ) / problem.cluster.slowest_link.bandwidth_bytes_per_second
             yield _Candidate(
                 split=split,
                 prices=prices,

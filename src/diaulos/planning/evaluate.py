@@ -79,7 +79,7 @@ def evaluate(graph: LayerGraph, plan: Plan, cluster: Cluster) -> Evaluation:
             stage,
             in_flight=in_flight,
             microbatches=plan.microbatches,
-            bandwidth_bytes_per_second=cluster.bandwidth_bytes_per_second,
+            bandwidth_bytes_per_second=cluster.slowest_link.bandwidth_bytes_per_second,
         )
         for stage, in_flight in zip(plan.stages, plan.in_flight, strict=True)
     )
@@ -230,7 +230,7 @@ def _option_violations(graph: LayerGraph, plan: Plan, cluster: Cluster) -> list[
                 found.append(f"stage {number}: {error}")
         if options and len(options) == len(stage.layers):
             memory_bytes = math.fsum(_memory_by_kind(options, in_flight).values())
-            found += _memory_violations(number, memory_bytes, cluster.memory_bytes)
+            found += _memory_violations(number, memory_bytes, cluster.largest_memory_bytes)
     return found
 
 

@@ -13,7 +13,12 @@ from fractions import Fraction
 from diaulos.planning.cover import Threshold, candidates, fewest, trace
 from diaulos.planning.placement import Placement, bottleneck, build_stage, keeps_to
 from diaulos.planning.plan import Plan
-from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.problem import (
+    PlanningProblem,
+    PlanningResult,
+    answer,
+    refuse_all_but_piper,
+)
 from diaulos.planning.space import Space, build_space
 from diaulos.planning.ties import break_ties
 
@@ -32,6 +37,7 @@ def exact(problem: PlanningProblem) -> PlanningResult:
     tensor-parallel degree. Stages take their fastest options; among equal ones those of least
     memory, then those that stand first in the source.
     """
+    refuse_all_but_piper(problem, planner="exact")
     return answer(problem, _search, planner="exact", proves=True)
 
 

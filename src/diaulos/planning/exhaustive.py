@@ -166,7 +166,9 @@ def _price(
         for layer_id, some in zip(ids, options, strict=True)
     )
     memory = _sums([option.memory_bytes(in_flight) for option in some] for some in options)
-    fitting = [i for i, held in enumerate(memory) if fits(held, problem.cluster.memory_bytes)]
+    fitting = [
+        i for i, held in enumerate(memory) if fits(held, problem.cluster.largest_memory_bytes)
+    ]
     if not fitting:
         return None
     for measure in (seconds, memory):
@@ -200,7 +202,9 @@ def _seconds(
         if edge.source == layer_id and edge.target not in stage:
             amounts += [edge.bytes, option.output_sync_bytes.get(edge.target, 0.0)]
     reduced = 4 * (d - 1) * option.parameter_bytes / d / problem.microbatches
-    sent = (2 * math.fsum(amounts) / d + reduced) / problem.cluster.bandwidth_bytes_per_second
+    sent = (
+        2 * math.fsum(amounts) / d + reduced
+    ) / problem.cluster.slowest_link.bandwidth_bytes_per_second
     return sent + option.seconds / d
 
 

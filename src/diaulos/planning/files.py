@@ -14,6 +14,7 @@ from typing import Any
 
 from diaulos._version import __version__
 from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import cluster_document, parse_grouped_cluster
 from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
@@ -89,7 +90,7 @@ def write_plan(
                 stage_document(stage, price)
                 for stage, price in zip(plan.stages, evaluation.stages, strict=True)
             ],
-            "cluster": {key: getattr(cluster, key) for key in _CLUSTER_KEYS},
+            "cluster": _cluster_document(cluster),
             "graph": {
                 "path": os.path.relpath(graph_path, path.parent),
                 "sha256": _sha256(graph_path),
@@ -164,9 +165,25 @@ def _parse_stage(value: Value) -> Stage:
         )
 
 
+def _cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """The document of a cluster; a flat one has the keys with units that it always had."""
+    document = cluster_document(cluster)
+    if "groups" in document:
+        return document
+    return {
+        "devices": document["devices"],
+        "memory_bytes": document["memory"],
+        "bandwidth_bytes_per_second": document["bandwidth"],
+        "latency_seconds": document["latency_seconds"],
+        "name": document["name"],
+    }
+
+
 def _parse_cluster(value: Value) -> Cluster:
+    if "groups" in value.members():
+        return parse_grouped_cluster(value)
     fields = value.fields(_CLUSTER_KEYS)
-    return Cluster(
+    return Cluster.flat(
         devices=fields["devices"].integer(minimum=1),
         memory_bytes=fields["memory_bytes"].number(),
         bandwidth_bytes_per_second=fields["bandwidth_bytes_per_second"].number(above=0),

@@ -90,7 +90,7 @@ def settings(problem: PlanningProblem) -> Iterator[Setting]:
 
 def cost_units(problem: PlanningProblem) -> CostUnits:
     """Units so fine that the sum of all that a problem can add up just fits into 64 bits."""
-    bandwidth = problem.cluster.bandwidth_bytes_per_second
+    bandwidth = problem.cluster.slowest_link.bandwidth_bytes_per_second
     most_replicas, most_in_flight = problem.data_degrees[-1], problem.replicas_limit
     seconds = memory = 0.0
     for layer in problem.graph.layers:
@@ -105,7 +105,7 @@ def cost_units(problem: PlanningProblem) -> CostUnits:
         seconds += 2 * sync_bytes / bandwidth
         memory += max(option.memory_bytes(most_in_flight) for option in options)
     seconds += sum(4 * edge.bytes for edge in problem.graph.edges) / bandwidth
-    limit_bytes = problem.cluster.memory_bytes * (1 + RELATIVE_ROUNDING)
+    limit_bytes = problem.cluster.largest_memory_bytes * (1 + RELATIVE_ROUNDING)
     layers = len(problem.graph.layers)
     return CostUnits(
         time=fixed_point_below(seconds),
@@ -152,14 +152,14 @@ def _filled(options: tuple[Option, ...], width: int) -> list[Option]:
 
 def _reduction_seconds(problem: PlanningProblem, option: Option) -> float:
     """Seconds per microbatch and replica beyond the first, times the degree (see the module)."""
-    bandwidth = problem.cluster.bandwidth_bytes_per_second
+    bandwidth = problem.cluster.slowest_link.bandwidth_bytes_per_second
     return 4 * option.parameter_bytes / problem.microbatches / bandwidth
 
 
 def _edge_costs(
     problem: PlanningProblem, options: list[list[Option]], units: CostUnits, *, entering: bool
 ) -> tuple[Units, Units]:
-    graph, bandwidth = problem.graph, problem.cluster.bandwidth_bytes_per_second
+    graph, bandwidth = problem.graph, problem.cluster.slowest_link.bandwidth_bytes_per_second
     index = {layer_id: i for i, layer_id in enumerate(graph.topological_order)}
     seconds = np.zeros((len(graph.edges), len(options[0])))
     for row, edge in enumerate(graph.edges):

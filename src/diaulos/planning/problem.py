@@ -9,14 +9,16 @@ from typing import Protocol
 from diaulos.clusters.cluster import Cluster
 from diaulos.errors import CheckError, InputError
 from diaulos.models.graph import Layer, LayerGraph, Option
+from diaulos.planning.costs import PIPER, CostModel
 from diaulos.planning.evaluate import Evaluation, evaluate, fits, violations
+from diaulos.planning.pipelining import STEADY, Pipelining
 from diaulos.planning.plan import Plan
 from diaulos.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningProblem:
-    """Find the plan with the least time per sample; the three switches are Piper's ablations."""
+    """Find the plan with the least time per batch; three of the switches are Piper's ablations."""
 
     graph: LayerGraph
     cluster: Cluster
@@ -28,6 +30,10 @@ class PlanningProblem:
     """Whether layers may be split over devices."""
     recompute: bool = True
     """Whether options that recompute activations may be used."""
+    shard_optimizer: bool = False
+    """Whether stages may share the optimizer's state among their replicas (ZeRO-1)."""
+    costs: CostModel = PIPER
+    pipelining: Pipelining = STEADY
 
     def __post_init__(self) -> None:
         if self.microbatches < 1:
@@ -49,7 +55,8 @@ class PlanningProblem:
     @cached_property
     def tensor_degrees(self) -> tuple[int, ...]:
         """The tensor-parallel degrees that a stage can have, ascending."""
-        largest = self.cluster.devices if self.tensor_parallel else 1
+        most = max(group.devices_per_node for group in self.cluster.groups)
+        largest = most if self.tensor_parallel else 1
         return tuple(t for t in self.graph.tensor_parallel_degrees if t <= largest)
 
     def options(self, layer: Layer, tensor_parallel: int) -> tuple[Option, ...]:
@@ -70,7 +77,7 @@ class PlanningProblem:
                     f"{list(self.tensor_degrees)} that are allowed"
                 )
             least = min(option.memory_bytes(1) for option in options)
-            limit = self.cluster.memory_bytes
+            limit = self.cluster.largest_memory_bytes
             if not fits(least, limit):
                 return (
                     f"layer {layer.label} needs at least {format_bytes(least)} on each device, "
@@ -80,7 +87,7 @@ class PlanningProblem:
         return (
             f"no way to cut the {len(self.graph.layers)} layers into stages on at most "
             f"{self.cluster.devices} devices keeps every stage within "
-            f"{format_bytes(self.cluster.memory_bytes)}"
+            f"{format_bytes(self.cluster.largest_memory_bytes)}"
         )
 
 
@@ -105,6 +112,25 @@ class Planner(Protocol):
     def __call__(self, problem: PlanningProblem) -> PlanningResult:
         """The best plan that this planner finds."""
         ...
+
+
+def refuse_all_but_piper(problem: PlanningProblem, *, planner: str) -> None:
+    """An `InputError` for a problem that Piper's model does not know, where a planner needs it."""
+    group = problem.cluster.groups[0]
+    for is_so, what in (
+        (not problem.cluster.is_flat, "the cluster has several nodes"),
+        (group.link.duplex, "the link is duplex"),
+        (group.speed != 1, f"the devices have speed {group.speed:g}"),
+        (problem.costs != PIPER, "the costs are not Piper's"),
+        (problem.pipelining != STEADY, f"the schedule is {problem.pipelining.name}"),
+        (problem.shard_optimizer, "the optimizer may be sharded"),
+    ):
+        if is_so:
+            raise InputError(
+                what,
+                f"the {planner} planner knows Piper's model alone: one node, its costs, no flush",
+                "use another planner, or Piper's model",
+            )
 
 
 def answer(

@@ -58,7 +58,7 @@ def local_cluster(
     if memory_bytes is None:
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / processes
     link = measure_link(message_bytes=message_bytes)
-    return Cluster(
+    return Cluster.flat(
         name="local",
         devices=processes,
         memory_bytes=memory_bytes,

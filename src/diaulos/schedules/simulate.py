@@ -54,10 +54,10 @@ class Link:
 
     @staticmethod
     def of(cluster: Cluster) -> "Link":
-        """The link of a cluster."""
+        """The link of a cluster, the slowest where it has several."""
         return Link(
-            latency_seconds=cluster.latency_seconds,
-            bandwidth_bytes_per_second=cluster.bandwidth_bytes_per_second,
+            latency_seconds=cluster.slowest_link.latency_seconds,
+            bandwidth_bytes_per_second=cluster.slowest_link.bandwidth_bytes_per_second,
         )
 
     def seconds(self, size_bytes: float) -> float:
@@ -188,7 +188,7 @@ def _stage_costs(
         forward_seconds=forward,
         backward_seconds=max(seconds - forward, 0.0),
         update_seconds=math.fsum(option.update_seconds for option in options),
-        reduce_seconds=ring * parameter_bytes / cluster.bandwidth_bytes_per_second,
+        reduce_seconds=ring * parameter_bytes / cluster.slowest_link.bandwidth_bytes_per_second,
         output_bytes=output_bytes,
         activation_bytes=math.fsum(option.activation_bytes for option in options),
         fixed_bytes=math.fsum(option.fixed_bytes for option in options),
