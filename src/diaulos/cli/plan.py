@@ -6,33 +6,25 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
-from diaulos.clusters.cluster import Cluster
-from diaulos.clusters.files import read_cluster
-from diaulos.errors import InfeasibleError, InputError
-from diaulos.models.files import GraphFile, read_graph
+from diaulos.cli.problem import ProblemFlags
+from diaulos.errors import InfeasibleError
+from diaulos.models.files import read_graph
 from diaulos.planning.files import stage_document, write_plan
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.reporting.tables import plan_table
-from diaulos.units import format_seconds, parse_bandwidth, parse_bytes
+from diaulos.units import format_seconds
 
 
 def plan(
     graph: Path,
     *,
-    devices: int | None = None,
-    memory: str | None = None,
-    bandwidth: str | None = None,
-    microbatches: int | None = None,
-    cluster: Path | None = None,
+    flags: ProblemFlags | None = None,
     planner: Literal["exact", "equal", "exhaustive"] = "exact",
-    data_parallel: bool = True,
-    tensor_parallel: bool = True,
-    recompute: bool = True,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Find the plan with the least time per sample.
+    """Find the plan with the least time per batch.
 
     What is not given is taken from the graph's file, where it is a Piper file.
 
@@ -40,39 +32,17 @@ def plan(
     ----------
     graph
         The layer graph: Piper's JSON or the project's own.
-    devices
-        How many devices there are.
-    memory
-        Of each device, such as 8GiB or 80GB.
-    bandwidth
-        Of each link, such as 25GiB/s.
-    microbatches
-        In one batch, over all replicas.
-    cluster
-        A cluster file, TOML; what is given besides overrides it.
+    flags
+        What to plan for.
     planner
         exact (proven optimal), equal (equal stages, as PipeDream-2BW plans) or exhaustive (tries
         every plan; small graphs only).
-    data_parallel
-        Whether stages may have replicas.
-    tensor_parallel
-        Whether layers may be split over devices.
-    recompute
-        Whether activations may be recomputed.
     output
         Where to write the plan, JSON.
     as_json
         Print one JSON object instead of the table.
     """
-    file = read_graph(graph)
-    problem = PlanningProblem(
-        graph=file.graph,
-        cluster=_cluster(file, cluster, devices, memory, bandwidth),
-        microbatches=_microbatches(file, microbatches),
-        data_parallel=data_parallel,
-        tensor_parallel=tensor_parallel,
-        recompute=recompute,
-    )
+    problem = (flags or ProblemFlags()).problem(read_graph(graph))
     result = PLANNERS[planner](problem)
     if as_json:
         print_json(result_document(problem, result))
@@ -111,52 +81,6 @@ def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[st
             for stage, price in zip(result.plan.stages, result.evaluation.stages, strict=True)
         ],
     }
-
-
-def _cluster(
-    file: GraphFile,
-    path: Path | None,
-    devices: int | None,
-    memory: str | None,
-    bandwidth: str | None,
-) -> Cluster:
-    """The cluster of the flags, then of the cluster file, then of the graph's file."""
-    base = read_cluster(path) if path is not None else _cluster_of_file(file)
-    stated = {
-        "devices": devices,
-        "memory_bytes": None if memory is None else parse_bytes(memory),
-        "bandwidth_bytes_per_second": None if bandwidth is None else parse_bandwidth(bandwidth),
-    }
-    given: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
-    if base is not None:
-        return base.with_flat(**given)
-    missing = [key.split("_")[0] for key, value in stated.items() if value is None]
-    if missing:
-        flags = ", ".join(f"--{name}" for name in missing)
-        raise InputError(
-            f"{flags} not given",
-            "only Piper's files state them",
-            "give them, or a cluster file with --cluster",
-        )
-    return Cluster.flat(**given)
-
-
-def _cluster_of_file(file: GraphFile) -> Cluster | None:
-    if file.piper is None:
-        return None
-    return Cluster.flat(
-        devices=file.piper.max_devices,
-        memory_bytes=file.piper.max_memory_per_device_bytes,
-        bandwidth_bytes_per_second=file.piper.bandwidth_bytes_per_second,
-    )
-
-
-def _microbatches(file: GraphFile, microbatches: int | None) -> int:
-    if microbatches is not None:
-        return microbatches
-    if file.piper is None:
-        raise InputError("--microbatches not given", "only Piper's files state it")
-    return file.piper.microbatches
 
 
 def _made_by(problem: PlanningProblem, result: PlanningResult) -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""The flags that say what to plan, shared by all commands that ask a planner."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cyclopts import Parameter
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.files import read_cluster
+from diaulos.errors import InputError
+from diaulos.models.files import GraphFile
+from diaulos.planning.costs import DETAILED, PIPER, Collective, CostModel
+from diaulos.planning.pipelining import PIPELININGS
+from diaulos.planning.problem import PlanningProblem
+from diaulos.units import parse_bandwidth, parse_bytes
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemFlags:
+    """Cluster, batch, costs and what plans may do; what is not given is the graph file's."""
+
+    devices: int | None = None
+    """How many devices there are."""
+    memory: str | None = None
+    """Of each device, such as 8GiB or 80GB."""
+    bandwidth: str | None = None
+    """Of each link, such as 25GiB/s."""
+    cluster: Path | None = None
+    """A cluster file, TOML; where it is flat, what is given besides overrides it."""
+    microbatches: int | None = None
+    """In one batch, over all replicas."""
+    schedule: Literal["2bw", "gpipe", "1f1b", "zb-h1"] = "2bw"
+    """Whose batch time counts: 2bw never flushes, the others fill and drain with each batch."""
+    cost_model: Literal["piper", "detailed"] | None = None
+    """piper (as published) or detailed (latency, buffers, shared tensors once); unless given,
+    piper on clusters of one node and detailed on others."""
+    collective: Literal["ring", "tree"] = "ring"
+    """How replicas sum their gradients."""
+    reserve: str = "0B"
+    """Memory that stays free on every device, such as 2GiB."""
+    data_parallel: bool = True
+    """Whether stages may have replicas."""
+    tensor_parallel: bool = True
+    """Whether layers may be split over devices."""
+    recompute: bool = True
+    """Whether activations may be recomputed."""
+    shard_optimizer: bool = False
+    """Whether replicas may share the optimizer's state (ZeRO-1)."""
+
+    def problem(self, file: GraphFile) -> PlanningProblem:
+        """The planning problem for the graph of a file."""
+        cluster = self._cluster(file)
+        return PlanningProblem(
+            graph=file.graph,
+            cluster=cluster,
+            microbatches=self._microbatches(file),
+            data_parallel=self.data_parallel,
+            tensor_parallel=self.tensor_parallel,
+            recompute=self.recompute,
+            shard_optimizer=self.shard_optimizer,
+            costs=self._costs(cluster),
+            pipelining=PIPELININGS[self.schedule],
+        )
+
+    def _cluster(self, file: GraphFile) -> Cluster:
+        """The cluster of the flags, then of the cluster file, then of the graph's file."""
+        base = _cluster_of_file(file) if self.cluster is None else read_cluster(self.cluster)
+        bandwidth = self.bandwidth
+        stated = {
+            "devices": self.devices,
+            "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
+            "bandwidth_bytes_per_second": None if bandwidth is None else parse_bandwidth(bandwidth),
+        }
+        given: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
+        if base is not None:
+            return base.with_flat(**given)
+        missing = [key.split("_")[0] for key, value in stated.items() if value is None]
+        if missing:
+            flags = ", ".join(f"--{name}" for name in missing)
+            raise InputError(
+                f"{flags} not given",
+                "only Piper's files state them",
+                "give them, or a cluster file with --cluster",
+            )
+        return Cluster.flat(**given)
+
+    def _microbatches(self, file: GraphFile) -> int:
+        if self.microbatches is not None:
+            return self.microbatches
+        if file.piper is None:
+            raise InputError("--microbatches not given", "only Piper's files state it")
+        return file.piper.microbatches
+
+    def _costs(self, cluster: Cluster) -> CostModel:
+        name = self.cost_model or ("piper" if cluster.is_flat else "detailed")
+        return replace(
+            PIPER if name == "piper" else DETAILED,
+            collective=Collective(self.collective),
+            reserve_bytes=parse_bytes(self.reserve),
+        )
+
+
+def _cluster_of_file(file: GraphFile) -> Cluster | None:
+    if file.piper is None:
+        return None
+    return Cluster.flat(
+        devices=file.piper.max_devices,
+        memory_bytes=file.piper.max_memory_per_device_bytes,
+        bandwidth_bytes_per_second=file.piper.bandwidth_bytes_per_second,
+    )
