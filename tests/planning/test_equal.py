@@ -7,10 +7,11 @@ from hypothesis import given
 
 from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning.equal import equal, equal_splits
-from diaulos.planning.evaluate import evaluate, violations
+from diaulos.planning.evaluate import evaluate
 from diaulos.planning.exact import exact
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.rules import violations
 from tests.planning.problems import chain, option, problems
 
 

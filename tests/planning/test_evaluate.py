@@ -8,8 +8,9 @@ import pytest
 from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph
-from diaulos.planning.evaluate import evaluate, fits, violations
+from diaulos.planning.evaluate import evaluate, fits
 from diaulos.planning.plan import Plan, Stage
+from diaulos.planning.rules import violations
 from tests.planning.problems import option
 
 CLUSTER = Cluster.flat(devices=8, memory_bytes=100.0, bandwidth_bytes_per_second=10.0)

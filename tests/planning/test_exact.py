@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from diaulos.models.graph import Edge, Layer, LayerGraph
-from diaulos.planning.evaluate import evaluate, violations
+from diaulos.planning.evaluate import evaluate
 from diaulos.planning.exact import exact
 from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.rules import violations
 from tests.planning.problems import option, problem, problems, scaled, with_limit_of
 
 _many = settings(

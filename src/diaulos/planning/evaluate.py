@@ -1,20 +1,39 @@
 """Price and memory of any plan, from the definition and apart from every search.
 
-The cost model is Piper's (NeurIPS 2021, section 4): each stage pays for its computation, for the
-tensors on the edges that leave or enter it, and for reducing gradients over its replicas, one
-after the other; the slowest stage is the time per sample of the whole plan. Sums are correctly
-rounded (`math.fsum`), so that they do not depend on the order of the layers.
+Each stage pays for its computation, for the tensors on the edges that enter or leave it, and for
+reducing gradients over its replicas, one after the other; the slowest stage is the time per sample
+of the whole plan (Piper, NeurIPS 2021, section 4). What a batch takes is a closed form over the
+stages, see `pipelining`. Sums are correctly rounded (`math.fsum`), so that they do not depend on
+the order of the layers.
+
+A stage with replicas d, N microbatches in a batch, on devices of speed v:
+
+* computation: the seconds of its options / (v*d);
+* communication: each tensor that crosses a border goes one way and its gradient the other, in
+  f*bytes/bandwidth + 2*latency, f being 1 for a duplex link and 2 else; all of them / d;
+* reduction of P bytes of parameters, by a ring in f*2*(d-1)/d*P/bandwidth + 2*(d-1)*latency, by
+  a tree in f*2*P/bandwidth + 2*ceil(log2 d)*latency; both / N.
+
+With `PIPER` latencies do not count; on half-duplex links that leaves 2*bytes/(d*bandwidth) for
+communication and 4*(d-1)*P/(d*N*bandwidth) for a ring, as published.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from diaulos.clusters.cluster import Cluster
-from diaulos.errors import InputError
+from diaulos.clusters.cluster import Cluster, Link
 from diaulos.models.graph import LayerGraph, Option
+from diaulos.planning.costs import PIPER, Collective, CostModel
+from diaulos.planning.pipelining import (
+    STEADY,
+    Pipelining,
+    StageLoad,
+    batch_seconds,
+    least_weight_backward_seconds,
+)
+from diaulos.planning.places import StagePlace, stage_places
 from diaulos.planning.plan import Plan, Stage
-from diaulos.units import format_bytes
 
 RELATIVE_ROUNDING = 1e-12
 """Amounts that agree to this part are equal: decimal figures are rounded when they are summed."""
@@ -29,21 +48,32 @@ def fits(memory_bytes: float, limit_bytes: float) -> bool:
 class StagePrice:
     """What one stage costs each of its devices."""
 
+    data_parallel: int
     in_flight: int
     """Microbatches whose activations a replica holds at once: Piper's y."""
     compute_seconds: float
+    """Of a microbatch, spread over the replicas; as all seconds where nothing else is said."""
     communication_seconds: float
     """Tensors on cut edges, forward and backward."""
     reduction_seconds: float
     """Gradients over the replicas, spread over the microbatches of a batch."""
+    weight_backward_seconds: float
+    """The part of a microbatch on one replica that a zero-bubble schedule can defer, at least."""
     memory_by_kind: Mapping[str, float]
-    """Bytes: the kinds of `FixedMemory`, and `activations` of the microbatches in flight."""
+    """Bytes: the kinds of `FixedMemory`, `activations` in flight, `buffers` and `reserve`."""
     memory_bytes: float
+    memory_limit_bytes: float
+    """Of the devices that the stage stands on."""
 
     @property
     def time_per_sample_seconds(self) -> float:
         """Seconds per microbatch in steady state; nothing overlaps."""
         return math.fsum((self.compute_seconds, self.communication_seconds, self.reduction_seconds))
+
+    @property
+    def microbatch_seconds(self) -> float:
+        """Of one microbatch on one replica, forward and backward, with its communication."""
+        return self.data_parallel * (self.compute_seconds + self.communication_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +82,27 @@ class Evaluation:
 
     stages: tuple[StagePrice, ...]
     devices_used: int
+    microbatches: int
+    pipelining: Pipelining
 
     @property
     def time_per_sample_seconds(self) -> float:
         """Seconds per microbatch in steady state: those of the slowest stage."""
         return max(stage.time_per_sample_seconds for stage in self.stages)
+
+    @property
+    def batch_seconds(self) -> float:
+        """Seconds of one batch under the schedule, fill and drain included."""
+        loads = [
+            StageLoad(
+                microbatches=self.microbatches / stage.data_parallel,
+                microbatch_seconds=stage.microbatch_seconds,
+                reduction_seconds=self.microbatches * stage.reduction_seconds,
+                weight_backward_seconds=stage.weight_backward_seconds,
+            )
+            for stage in self.stages
+        ]
+        return batch_seconds(self.pipelining, loads)
 
     @property
     def shares_of_bottleneck(self) -> tuple[float, ...]:
@@ -68,179 +114,160 @@ class Evaluation:
         )
 
 
-def evaluate(graph: LayerGraph, plan: Plan, cluster: Cluster) -> Evaluation:
+def evaluate(
+    graph: LayerGraph,
+    plan: Plan,
+    cluster: Cluster,
+    costs: CostModel = PIPER,
+    pipelining: Pipelining = STEADY,
+) -> Evaluation:
     """The price of a plan on a cluster, whether it fits there or not.
 
-    A layer or option that the graph does not have is an `InputError`.
+    A layer or option that the graph does not have is an `InputError`; so is a stage that finds no
+    place on a cluster of several nodes.
     """
     prices = (
         price_stage(
             graph,
             stage,
-            in_flight=in_flight,
+            place,
+            total=total,
             microbatches=plan.microbatches,
-            bandwidth_bytes_per_second=cluster.slowest_link.bandwidth_bytes_per_second,
+            costs=costs,
+            pipelining=pipelining,
         )
-        for stage, in_flight in zip(plan.stages, plan.in_flight, strict=True)
+        for stage, place, total in zip(
+            plan.stages, stage_places(plan, cluster), plan.totals, strict=True
+        )
     )
-    return Evaluation(stages=tuple(prices), devices_used=plan.devices_used)
+    return Evaluation(
+        stages=tuple(prices),
+        devices_used=plan.devices_used,
+        microbatches=plan.microbatches,
+        pipelining=pipelining,
+    )
 
 
 def price_stage(
     graph: LayerGraph,
     stage: Stage,
+    place: StagePlace,
     *,
-    in_flight: int,
+    total: int,
     microbatches: int,
-    bandwidth_bytes_per_second: float,
+    costs: CostModel,
+    pipelining: Pipelining,
 ) -> StagePrice:
-    """The price of one stage (Piper, section 4; the reduction is a parameter server's).
-
-    With replicas d, microbatches N and bandwidth B: the computation takes time/d, the cut edges
-    2*bytes/(d*B) for activation and gradient, the reduction 4*(d-1)*parameters/(d*N*B).
-    """
-    replicas = stage.data_parallel
-    options = _chosen_options(graph, stage)
-    reduced_bytes = (
-        4 * (replicas - 1) * option.parameter_bytes / replicas / microbatches
-        for option in options.values()
-    )
-    kinds = _memory_by_kind(options, in_flight)
-    return StagePrice(
+    """The price of one stage; `total` sums the data-parallel degrees of it and all later ones."""
+    replicas, speed = stage.data_parallel, place.group.speed
+    options = chosen_options(graph, stage)
+    entering, leaving = _crossing_bytes(graph, options, costs)
+    in_flight = pipelining.in_flight(total, replicas, microbatches)
+    kinds = held_bytes(
+        list(options.values()),
         in_flight=in_flight,
-        compute_seconds=math.fsum(option.seconds for option in options.values()) / replicas,
-        communication_seconds=2
-        * _cut_bytes(graph, options)
-        / replicas
-        / bandwidth_bytes_per_second,
-        reduction_seconds=math.fsum(reduced_bytes) / bandwidth_bytes_per_second,
+        optimizer_shards=replicas if stage.sharded_optimizer else 1,
+        costs=costs,
+        pipelining=pipelining,
+    )
+    if costs.counts_buffers:
+        kinds["buffers"] = 2 * math.fsum((*entering, *leaving))
+    exchange = _exchange_seconds(entering, place.link_before, costs)
+    exchange += _exchange_seconds(leaving, place.link_behind, costs)
+    deferred = math.fsum(
+        least_weight_backward_seconds(graph.layer(layer), stage.tensor_parallel)
+        for layer in stage.layers
+    )
+    seconds = math.fsum(option.seconds for option in options.values())
+    return StagePrice(
+        data_parallel=replicas,
+        in_flight=in_flight,
+        compute_seconds=seconds / speed / replicas,
+        communication_seconds=exchange / replicas,
+        reduction_seconds=_reduction_seconds(
+            [option.parameter_bytes for option in options.values()],
+            place.link_inside,
+            replicas=replicas,
+            microbatches=microbatches,
+            costs=costs,
+        ),
+        weight_backward_seconds=deferred / speed,
         memory_by_kind=kinds,
         memory_bytes=math.fsum(kinds.values()),
+        memory_limit_bytes=place.group.memory_bytes,
     )
 
 
-def violations(graph: LayerGraph, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
-    """Every rule that a plan breaks on a cluster, one sentence each; empty if it is valid."""
-    return (
-        *_layer_violations(graph, plan),
-        *_order_violations(graph, plan),
-        *_degree_violations(plan, cluster),
-        *_option_violations(graph, plan, cluster),
-    )
-
-
-def _chosen_options(graph: LayerGraph, stage: Stage) -> dict[int, Option]:
+def chosen_options(graph: LayerGraph, stage: Stage) -> dict[int, Option]:
+    """The option of each layer of a stage, by its id."""
     return {
         layer_id: graph.layer(layer_id).option(stage.options[layer_id], stage.tensor_parallel)
         for layer_id in stage.layers
     }
 
 
-def _cut_bytes(graph: LayerGraph, options: Mapping[int, Option]) -> float:
-    amounts = []
+def held_bytes(
+    options: Sequence[Option],
+    *,
+    in_flight: int,
+    optimizer_shards: int,
+    costs: CostModel,
+    pipelining: Pipelining,
+) -> dict[str, float]:
+    """Bytes by kind that a device holds for layers with these options, without buffers."""
+    held = [option.fixed_memory.by_kind() for option in options]
+    kinds = {kind: math.fsum(amounts[kind] for amounts in held) for kind in held[0]}
+    kinds["optimizer"] /= optimizer_shards
+    kinds["versions"] *= pipelining.weight_versions - 1
+    if costs.temporary_once:
+        kinds["temporary"] = max(amounts["temporary"] for amounts in held)
+    activations = math.fsum(option.activation_bytes for option in options)
+    return {**kinds, "activations": activations * in_flight, "reserve": costs.reserve_bytes}
+
+
+def _crossing_bytes(
+    graph: LayerGraph, options: Mapping[int, Option], costs: CostModel
+) -> tuple[list[float], list[float]]:
+    """The messages of a microbatch that enter a stage and those that leave it, one way."""
+    entering, leaving = [], []
     for edge in graph.edges:
         if edge.target in options and edge.source not in options:
-            sync = options[edge.target].input_sync_bytes
-            amounts += [edge.bytes, sync.get(edge.source, 0.0)]
+            sync = options[edge.target].input_sync_bytes.get(edge.source, 0.0)
+            entering.append((edge.source, edge.bytes + sync))
         elif edge.source in options and edge.target not in options:
-            sync = options[edge.source].output_sync_bytes
-            amounts += [edge.bytes, sync.get(edge.target, 0.0)]
-    return math.fsum(amounts)
+            sync = options[edge.source].output_sync_bytes.get(edge.target, 0.0)
+            leaving.append((edge.source, edge.bytes + sync))
+    return _messages(entering, costs), _messages(leaving, costs)
 
 
-def _memory_by_kind(options: Mapping[int, Option], in_flight: int) -> dict[str, float]:
-    held = [option.fixed_memory.by_kind() for option in options.values()]
-    kinds = {kind: math.fsum(amounts[kind] for amounts in held) for kind in held[0]}
-    activations = math.fsum(option.activation_bytes for option in options.values())
-    return {**kinds, "activations": activations * in_flight}
+def _messages(tensors: Sequence[tuple[int, float]], costs: CostModel) -> list[float]:
+    """One message for each consumer, or for each source that of its largest consumer."""
+    if not costs.shared_tensors_once:
+        return [size_bytes for _, size_bytes in tensors]
+    largest: dict[int, float] = {}
+    for source, size_bytes in tensors:
+        largest[source] = max(size_bytes, largest.get(source, 0.0))
+    return list(largest.values())
 
 
-def _layer_violations(graph: LayerGraph, plan: Plan) -> list[str]:
-    placed = [layer_id for stage in plan.stages for layer_id in stage.layers]
-    found = []
-    for layer_id in dict.fromkeys(placed):
-        if layer_id not in graph.positions:
-            found.append(f"layer {layer_id} stands in the plan but not in the graph")
-        elif placed.count(layer_id) > 1:
-            stages = [i for i, stage in enumerate(plan.stages) if layer_id in stage.layers]
-            label = graph.layer(layer_id).label
-            found.append(f"layer {label} stands in {len(stages)} stages: {stages}")
-    found += [
-        f"layer {layer.label} stands in no stage"
-        for layer in graph.layers
-        if layer.id not in set(placed)
-    ]
-    return found
+def _exchange_seconds(messages: Sequence[float], link: Link, costs: CostModel) -> float:
+    """All messages over a border and as many back, one after another."""
+    transfer = link.direction_factor * math.fsum(messages) / link.bandwidth_bytes_per_second
+    return transfer + (2 * link.latency_seconds * len(messages) if costs.counts_latency else 0.0)
 
 
-def _order_violations(graph: LayerGraph, plan: Plan) -> list[str]:
-    place = {
-        layer_id: (number, index)
-        for number, stage in enumerate(plan.stages)
-        for index, layer_id in enumerate(stage.layers)
-    }
-    found = []
-    for edge in graph.edges:
-        if edge.source not in place or edge.target not in place:
-            continue
-        source, target = place[edge.source], place[edge.target]
-        if source[0] > target[0]:
-            found.append(
-                f"layer {graph.layer(edge.source).label} in stage {source[0]} feeds layer "
-                f"{graph.layer(edge.target).label} in the earlier stage {target[0]}"
-            )
-        elif source[0] == target[0] and source[1] > target[1]:
-            found.append(
-                f"stage {source[0]} lists layer {graph.layer(edge.target).label} before layer "
-                f"{graph.layer(edge.source).label}, which feeds it"
-            )
-    return found
-
-
-def _degree_violations(plan: Plan, cluster: Cluster) -> list[str]:
-    found = [
-        f"stage {number} has data-parallel degree {stage.data_parallel}, which does not divide "
-        f"the {plan.microbatches} microbatches"
-        for number, stage in enumerate(plan.stages)
-        if plan.microbatches % stage.data_parallel
-    ]
-    if plan.devices_used > cluster.devices:
-        found.append(
-            f"the stages take {plan.devices_used} devices, the cluster has {cluster.devices}"
-        )
-    replicas = sum(stage.data_parallel for stage in plan.stages)
-    if replicas > min(plan.microbatches, cluster.devices):
-        found.append(
-            f"the data-parallel degrees sum up to {replicas}, more than the "
-            f"{plan.microbatches} microbatches or the {cluster.devices} devices"
-        )
-    return found
-
-
-def _option_violations(graph: LayerGraph, plan: Plan, cluster: Cluster) -> list[str]:
-    found = []
-    for number, (stage, in_flight) in enumerate(zip(plan.stages, plan.in_flight, strict=True)):
-        known = [layer_id for layer_id in stage.layers if layer_id in graph.positions]
-        options = {}
-        for layer_id in known:
-            try:
-                name = stage.options[layer_id]
-                options[layer_id] = graph.layer(layer_id).option(name, stage.tensor_parallel)
-            except InputError as error:
-                found.append(f"stage {number}: {error}")
-        if options and len(options) == len(stage.layers):
-            memory_bytes = math.fsum(_memory_by_kind(options, in_flight).values())
-            found += _memory_violations(number, memory_bytes, cluster.largest_memory_bytes)
-    return found
-
-
-def _memory_violations(number: int, memory_bytes: float, limit_bytes: float) -> list[str]:
-    if fits(memory_bytes, limit_bytes):
-        return []
-    excess = memory_bytes - limit_bytes
-    return [
-        (
-            f"stage {number} holds {memory_bytes:.0f} bytes on each device, {excess:.6g} bytes "
-            f"({format_bytes(excess)}) more than the limit of {limit_bytes:.0f}"
-        )
-    ]
+def _reduction_seconds(
+    parameters: Sequence[float], link: Link, *, replicas: int, microbatches: int, costs: CostModel
+) -> float:
+    """The sum of gradients over replicas, spread over the microbatches of a batch."""
+    if replicas == 1:
+        return 0.0
+    factor = 2 * link.direction_factor
+    if costs.collective is Collective.RING:
+        steps = 2 * (replicas - 1)
+        sent = [factor * (replicas - 1) * size / replicas / microbatches for size in parameters]
+    else:
+        steps = 2 * (replicas - 1).bit_length()
+        sent = [factor * size / microbatches for size in parameters]
+    latency = steps * link.latency_seconds / microbatches if costs.counts_latency else 0.0
+    return math.fsum(sent) / link.bandwidth_bytes_per_second + latency

@@ -19,8 +19,9 @@ from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
 from diaulos.models.graph import LayerGraph, Option
-from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate, violations
+from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate
 from diaulos.planning.plan import Plan, Stage
+from diaulos.planning.rules import violations
 
 FORMAT = "diaulos.plan/1"
 _STAGE_KEYS = ("layers", "data_parallel", "tensor_parallel", "options")

@@ -1,5 +1,6 @@
 """What is asked of a planner, and what it answers."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from diaulos.clusters.cluster import Cluster
 from diaulos.errors import CheckError, InputError
 from diaulos.models.graph import Layer, LayerGraph, Option
 from diaulos.planning.costs import PIPER, CostModel
-from diaulos.planning.evaluate import Evaluation, evaluate, fits, violations
+from diaulos.planning.evaluate import Evaluation, evaluate, fits, held_bytes
 from diaulos.planning.pipelining import STEADY, Pipelining
 from diaulos.planning.plan import Plan
+from diaulos.planning.rules import violations
 from diaulos.units import format_bytes
 
 
@@ -76,7 +78,7 @@ class PlanningProblem:
                     f"layer {layer.label} has no option at the tensor-parallel degrees "
                     f"{list(self.tensor_degrees)} that are allowed"
                 )
-            least = min(option.memory_bytes(1) for option in options)
+            least = min(map(self._least_bytes, options))
             limit = self.cluster.largest_memory_bytes
             if not fits(least, limit):
                 return (
@@ -89,6 +91,17 @@ class PlanningProblem:
             f"{self.cluster.devices} devices keeps every stage within "
             f"{format_bytes(self.cluster.largest_memory_bytes)}"
         )
+
+    def _least_bytes(self, option: Option) -> float:
+        """What a device holds at least for a layer with this option."""
+        kinds = held_bytes(
+            [option],
+            in_flight=1,
+            optimizer_shards=self.data_degrees[-1] if self.shard_optimizer else 1,
+            costs=self.costs,
+            pipelining=self.pipelining,
+        )
+        return math.fsum(kinds.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +171,11 @@ def answer(
         if not proves:
             reason = f"the {planner} planner found no plan: {reason}"
         return replace(result, reason=reason)
-    broken = violations(problem.graph, plan, problem.cluster)
+    given = (problem.graph, plan, problem.cluster, problem.costs, problem.pipelining)
+    broken = violations(*given)
     if broken:
         raise CheckError(
             f"the {planner} planner made a plan that breaks its rules, please report this: "
             + "; ".join(broken)
         )
-    return replace(result, evaluation=evaluate(problem.graph, plan, problem.cluster))
+    return replace(result, evaluation=evaluate(*given))

@@ -40,7 +40,7 @@ def plan_table(graph: LayerGraph, plan: Plan, evaluation: Evaluation, cluster: C
         table.add_column(heading, justify=justify, no_wrap=justify == "right")
     rows = zip(plan.stages, evaluation.stages, evaluation.shares_of_bottleneck, strict=True)
     for number, (stage, price, share) in enumerate(rows):
-        limit = cluster.largest_memory_bytes
+        limit = price.memory_limit_bytes
         table.add_row(
             str(number),
             describe_layers(graph, stage),

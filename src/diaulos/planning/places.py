@@ -1,0 +1,149 @@
+"""Where the stages of a plan stand on the cluster's line of devices, and which links they use."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
+from diaulos.errors import InputError
+from diaulos.planning.plan import Plan, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlace:
+    """What a stage meets where it stands."""
+
+    group: DeviceGroup
+    link_before: Link
+    """To the stage before it."""
+    link_behind: Link
+    """To the stage behind it."""
+    link_inside: Link
+    """Among its replicas."""
+
+
+def placed(plan: Plan, cluster: Cluster) -> tuple[int, ...]:
+    """The first device of each stage: as the plan states it, else one after another.
+
+    Stages that state no place start from device 0, each at the next device from which its
+    tensor-parallel groups stay inside nodes and it lies in one group of devices. An `InputError`
+    where the line of a cluster of several nodes ends before that.
+    """
+    firsts = []
+    start = 0
+    for number, stage in enumerate(plan.stages):
+        first = stage.first_device
+        if first is None:
+            first = start if cluster.is_flat else _next_place(cluster, number, stage, start)
+        firsts.append(first)
+        start = first + stage.devices
+    return tuple(firsts)
+
+
+def on_devices(plan: Plan, cluster: Cluster) -> Plan:
+    """The plan with the place of each stage stated, see `placed`."""
+    firsts = placed(plan, cluster)
+    stages = zip(plan.stages, firsts, strict=True)
+    return replace(
+        plan, stages=tuple(replace(stage, first_device=first) for stage, first in stages)
+    )
+
+
+def shard_place(
+    plan: Plan, cluster: Cluster, *, stage: int, replica: int, shard: int
+) -> tuple[int, int]:
+    """The node of a shard of a replica of a stage, and its device there."""
+    degree = plan.stages[stage].tensor_parallel
+    return cluster.place_of(placed(plan, cluster)[stage] + replica * degree + shard)
+
+
+def stage_places(plan: Plan, cluster: Cluster) -> tuple[StagePlace, ...]:
+    """The group and the links of each stage of a plan.
+
+    A border between two stages is inside a node where the stage itself and the nearest device of
+    its neighbour are; a border without a neighbour is inside.
+    """
+    if cluster.is_flat:
+        group = cluster.groups[0]
+        link = group.link
+        flat = StagePlace(group=group, link_before=link, link_behind=link, link_inside=link)
+        return (flat,) * len(plan.stages)
+    lines = [
+        range(first, first + stage.devices)
+        for first, stage in zip(placed(plan, cluster), plan.stages, strict=True)
+    ]
+    neighbours = zip([None, *lines], lines, [*lines[1:], None], strict=False)
+    return tuple(_place(cluster, *some) for some in neighbours)
+
+
+def place_violations(plan: Plan, cluster: Cluster) -> list[str]:
+    """Every rule of places that a plan breaks, one sentence each."""
+    try:
+        firsts = placed(plan, cluster)
+    except InputError as error:
+        return [str(error)]
+    if not plan.is_placed:
+        return []
+    found = []
+    for number, (stage, first) in enumerate(zip(plan.stages, firsts, strict=True)):
+        found += [f"stage {number} {problem}" for problem in _misplaced(cluster, stage, first)]
+    for number, (stage, (first, following)) in enumerate(
+        zip(plan.stages[:-1], pairwise(firsts), strict=True)
+    ):
+        if following < first + stage.devices:
+            found.append(
+                f"stage {number} ends on device {first + stage.devices - 1}, stage {number + 1} "
+                f"starts on device {following}, not behind it"
+            )
+    return found
+
+
+def _next_place(cluster: Cluster, number: int, stage: Stage, start: int) -> int:
+    for first in range(start, cluster.devices - stage.devices + 1):
+        if not any(_misplaced(cluster, stage, first)):
+            return first
+    raise InputError(
+        f"stage {number} finds no {stage.devices} devices from device {start} on",
+        f"the cluster has {cluster.devices}; a stage lies in one group of devices, and each of "
+        "its tensor-parallel groups in one node",
+        "use smaller degrees",
+    )
+
+
+def _misplaced(cluster: Cluster, stage: Stage, first: int) -> Iterator[str]:
+    last = first + stage.devices - 1
+    if last >= cluster.devices:
+        yield f"stands on devices {first} to {last}, the cluster has {cluster.devices}"
+        return
+    groups = cluster.group_of(first), cluster.group_of(last)
+    if groups[0] != groups[1]:
+        yield f"stands in two groups of devices, {groups[0].name} and {groups[1].name}"
+    degree = stage.tensor_parallel
+    for start in range(first, last + 1, degree):
+        if cluster.node_of(start) != cluster.node_of(start + degree - 1):
+            yield (
+                f"has a tensor-parallel group on devices {start} to {start + degree - 1}, which "
+                "are in different nodes"
+            )
+            return
+
+
+def _place(
+    cluster: Cluster,
+    before: Sequence[int] | None,
+    devices: Sequence[int],
+    behind: Sequence[int] | None,
+) -> StagePlace:
+    group, node = cluster.group_of(devices[0]), cluster.node_of(devices[0])
+    within = cluster.node_of(devices[-1]) == node
+
+    def link_to(neighbour: int | None) -> Link:
+        near = neighbour is None or (within and cluster.node_of(neighbour) == node)
+        return group.link if near else cluster.link
+
+    return StagePlace(
+        group=group,
+        link_before=link_to(None if before is None else before[-1]),
+        link_behind=link_to(None if behind is None else behind[0]),
+        link_inside=group.link if within else cluster.link,
+    )
