@@ -4,9 +4,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.planning.costs import Collective, CostModel
 from diaulos.planning.evaluate import evaluate
+from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 
 _TENTHS = st.integers(0, 60).map(lambda tenths: tenths / 10)
@@ -158,3 +160,88 @@ def _options(
                 )
             )
     return tuple(options)
+
+
+@st.composite
+def links(draw: st.DrawFn) -> Link:
+    """A link, with and without latency."""
+    return Link(
+        bandwidth_bytes_per_second=draw(st.sampled_from((0.3, 1.0, 10.0))),
+        latency_seconds=draw(st.sampled_from((0.0, 0.1))),
+        duplex=draw(st.booleans()),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Up to eight devices in one or two groups of nodes."""
+    shapes = draw(
+        st.sampled_from((((1, 4),), ((2, 2),), ((2, 4),), ((1, 4), (1, 4)), ((2, 2), (1, 4))))
+    )
+    groups = [
+        DeviceGroup(
+            name=f"group {number}",
+            nodes=nodes,
+            devices_per_node=devices,
+            memory_bytes=draw(st.sampled_from((8.0, 12.3, 20.0, 1000.0))),
+            link=draw(links()),
+            speed=draw(st.sampled_from((1.0, 2.0))),
+        )
+        for number, (nodes, devices) in enumerate(shapes)
+    ]
+    return Cluster(groups=tuple(groups), link=draw(links()))
+
+
+@st.composite
+def cost_models(draw: st.DrawFn) -> CostModel:
+    """Any combination of what may count."""
+    return CostModel(
+        collective=draw(st.sampled_from(Collective)),
+        shared_tensors_once=draw(st.booleans()),
+        counts_latency=draw(st.booleans()),
+        counts_buffers=draw(st.booleans()),
+        temporary_once=draw(st.booleans()),
+        reserve_bytes=draw(st.sampled_from((0.0, 1.5))),
+    )
+
+
+@st.composite
+def detailed_problems(draw: st.DrawFn, *, most_layers: int = 4) -> PlanningProblem:
+    """A small problem on nodes and links, with any costs and schedule, its memory by kind."""
+    plain = draw(problems(most_layers=most_layers))
+    layers = tuple(
+        replace(layer, options=tuple(draw(_with_kinds(o)) for o in layer.options))
+        for layer in plain.graph.layers
+    )
+    return replace(
+        plain,
+        graph=replace(plain.graph, layers=layers),
+        cluster=draw(clusters()),
+        microbatches=draw(st.sampled_from((1, 2, 4, 6, 8))),
+        shard_optimizer=draw(st.booleans()),
+        costs=draw(cost_models()),
+        pipelining=draw(st.sampled_from(list(PIPELININGS.values()))),
+    )
+
+
+@st.composite
+def _with_kinds(draw: st.DrawFn, plain: Option) -> Option:
+    """The option with its fixed memory divided among kinds, and parts of its seconds."""
+    amount = plain.fixed_bytes
+    memory = draw(
+        st.sampled_from(
+            (
+                FixedMemory(unspecified_bytes=amount),
+                FixedMemory(parameters_bytes=amount, versions_bytes=amount),
+                FixedMemory(optimizer_bytes=2 * amount, temporary_bytes=amount),
+                FixedMemory(gradients_bytes=amount, optimizer_bytes=amount, versions_bytes=1.0),
+            )
+        )
+    )
+    deferred = draw(st.sampled_from((None, None, 0.25, 0.7)))
+    return replace(
+        plain,
+        fixed_memory=memory,
+        weight_backward_seconds=None if deferred is None else deferred * plain.seconds,
+        forward_seconds=draw(st.sampled_from((None, plain.seconds / 4))),
+    )

@@ -1,20 +1,20 @@
 """The exhaustive planner: tries every plan of a small graph, straight from the definition.
 
 It shares no code with the exact planner and is its judge in the tests. Plans are grown from the
-output end, where the number of microbatches in flight of each stage is known.
+output end, where the number of microbatches in flight of each stage is known; a stage is priced
+when the stage before it has its place, since that decides the link between them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import product
-
-import numpy as np
 
 from diaulos.errors import InputError
 from diaulos.models.graph import Option
-from diaulos.planning.evaluate import RELATIVE_ROUNDING, fits
+from diaulos.planning.combinations import Choice, Combinations, choices, combinations, price
+from diaulos.planning.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.places import StagePlace, misplacements, stage_place
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
 
@@ -25,8 +25,12 @@ _MOST_STEPS = 1_000_000
 def exhaustive(problem: PlanningProblem) -> PlanningResult:
     """The best of all plans, by the rule of the exact planner; an `InputError` if it is too large.
 
-    The rule: least time per sample, then fewest devices, fewest stages, least memory summed over
-    all devices, then the first by layers and degrees, stage by stage from the input end.
+    The rule: least time per batch, then fewest devices, fewest stages, least memory summed over
+    all devices, then the first by layers and degrees, stage by stage from the input end, then the
+    last on the line of devices, again from the input end. Where several choices of options give a
+    stage its least seconds of a microbatch (or less time to reduce for more of them), that of least
+    memory counts, then the first in the source. A stage shards its optimizer where it may and
+    where that saves memory.
     """
     layers = len(problem.graph.layers)
     if layers > _MOST_LAYERS:
@@ -41,87 +45,131 @@ def exhaustive(problem: PlanningProblem) -> PlanningResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """A stage with its best options."""
+class _Shape:
+    """A stage without its options."""
 
     layers: tuple[int, ...]
     """Indices in topological order."""
     data_parallel: int
     tensor_parallel: int
-    options: tuple[Option, ...]
-    seconds: float
-    memory_bytes: float
+    first: int
+    """Device."""
+    total: int
+    """Sum of the data-parallel degrees of it and all later stages."""
 
     @property
     def devices(self) -> int:
         return self.data_parallel * self.tensor_parallel
 
+    @property
+    def line(self) -> range:
+        return range(self.first, self.first + self.devices)
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], int, int]:
+        return self.layers, self.data_parallel, self.tensor_parallel
+
+
+_Stages = tuple[tuple[_Shape, Choice], ...]
+
 
 @dataclass(slots=True)
 class _Enumeration:
-    """All plans of a problem; `stages` grow from the output end."""
+    """All plans of a problem; they grow from the output end."""
 
     problem: PlanningProblem
     fastest_seconds: float = math.inf
-    found: list[tuple[float, tuple[_Priced, ...]]] = field(default_factory=list)
-    priced: dict[tuple[tuple[int, ...], int, int, int], _Priced | None] = field(
+    found: list[tuple[float, _Stages]] = field(default_factory=list)
+    steps: int = 0
+    _combinations: dict[tuple[tuple[int, ...], int], Combinations | None] = field(
         default_factory=dict
     )
-    steps: int = 0
+    _choices: dict[tuple[object, ...], list[Choice]] = field(default_factory=dict)
+    _standing: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    _places_met: dict[tuple[int, int, int | None, int | None], StagePlace] = field(
+        default_factory=dict
+    )
 
     def best(self) -> Plan | None:
         """The plan that the rule picks."""
-        self._grow(tuple(range(len(self.problem.graph.layers))), (), 0.0)
+        self._grow(tuple(range(len(self.problem.graph.layers))), None, (), 0.0, 0.0)
         limit = self.fastest_seconds * (1 + RELATIVE_ROUNDING)
         plans = [stages for seconds, stages in self.found if seconds <= limit]
         if not plans:
             return None
-        plans = _least(plans, lambda plan: sum(stage.devices for stage in plan))
+        plans = _least(plans, lambda plan: sum(shape.devices for shape, _ in plan))
         plans = _least(plans, len)
         plans = _least(
-            plans, lambda plan: math.fsum(stage.devices * stage.memory_bytes for stage in plan)
+            plans, lambda plan: math.fsum(shape.devices * c.memory_bytes for shape, c in plan)
         )
         first = min(
             plans,
-            key=lambda plan: [(s.layers, s.data_parallel, s.tensor_parallel) for s in plan],
+            key=lambda plan: ([s.order for s, _ in plan], [-s.first for s, _ in plan]),
         )
         return _plan(self.problem, first)
 
     def _grow(
-        self, remaining: tuple[int, ...], stages: tuple[_Priced, ...], seconds: float
+        self,
+        remaining: tuple[int, ...],
+        last: _Shape | None,
+        stages: _Stages,
+        exposed: float,
+        longest: float,
     ) -> None:
-        if seconds > self.fastest_seconds * (1 + RELATIVE_ROUNDING):
-            return
-        if not remaining:
-            self.fastest_seconds = min(self.fastest_seconds, seconds)
-            self.found.append((seconds, stages))
-            return
-        for stage in self._last_stages(remaining, stages):
-            rest = tuple(layer for layer in remaining if layer not in stage.layers)
-            self._grow(rest, (stage, *stages), max(seconds, stage.seconds))
+        """Go on from the stages priced so far; `last`, before them, waits for its neighbour."""
+        for shape in self._shapes(remaining, last) if remaining else (None,):
+            rest = tuple(i for i in remaining if i not in shape.layers) if shape else ()
+            if last is None:
+                self._grow(rest, shape, (), 0.0, 0.0)
+                continue
+            behind = stages[0][0].first if stages else None
+            for choice in self._choices_of(last, shape.line[-1] if shape else None, behind):
+                latency = exposed + choice.exposed_seconds
+                time = max(longest, choice.remaining_seconds)
+                if latency + time > self.fastest_seconds * (1 + RELATIVE_ROUNDING):
+                    continue
+                grown = ((last, choice), *stages)
+                if shape is None:
+                    self.fastest_seconds = min(self.fastest_seconds, latency + time)
+                    self.found.append((latency + time, grown))
+                else:
+                    self._grow(rest, shape, grown, latency, time)
 
-    def _last_stages(
-        self, remaining: tuple[int, ...], later: Sequence[_Priced]
-    ) -> Iterator[_Priced]:
-        """Every stage that can run the end of the remaining layers."""
+    def _shapes(self, remaining: tuple[int, ...], behind: _Shape | None) -> Iterator[_Shape]:
+        """Every stage that can run the end of the remaining layers, before the one behind."""
         problem = self.problem
-        devices = problem.cluster.devices - sum(stage.devices for stage in later)
-        replicas = problem.replicas_limit - sum(stage.data_parallel for stage in later)
-        degrees = [
-            (d, t)
+        end = behind.first if behind else problem.cluster.devices
+        total = behind.total if behind else 0
+        places = [
+            (d, t, first)
             for d, t in product(problem.data_degrees, problem.tensor_degrees)
-            if d * t <= devices and d <= replicas
+            if total + d <= problem.replicas_limit
+            for first in self._places(d, t, end)
         ]
-        for layers in self._ends(remaining) if degrees else ():
-            for d, t in degrees:
+        for layers in self._ends(remaining) if places else ():
+            for d, t, first in places:
                 self._count()
-                in_flight = -(-(problem.replicas_limit - replicas + d) // d)
-                key = (layers, d, t, in_flight)
-                if key not in self.priced:
-                    self.priced[key] = _price(problem, layers, d, t, in_flight)
-                stage = self.priced[key]
-                if stage is not None:
-                    yield stage
+                yield _Shape(
+                    layers=layers,
+                    data_parallel=d,
+                    tensor_parallel=t,
+                    first=first,
+                    total=total + d,
+                )
+
+    def _places(self, d: int, t: int, end: int) -> list[int]:
+        """Where a stage can stand before a device; where it does not matter, right before it."""
+        cluster = self.problem.cluster
+        latest = end - d * t
+        if cluster.is_flat:
+            return [latest] if latest >= 0 else []
+        if (d, t) not in self._standing:
+            self._standing[d, t] = [
+                first
+                for first in range(cluster.devices - d * t + 1)
+                if not any(misplacements(cluster, range(first, first + d * t), t))
+            ]
+        return [first for first in self._standing[d, t] if first <= latest]
 
     def _ends(self, remaining: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """Subsets of the remaining layers that feed none of the others."""
@@ -134,6 +182,37 @@ class _Enumeration:
             if inside and not any(s in inside and t in outside for s, t in edges):
                 yield tuple(sorted(inside))
 
+    def _choices_of(self, shape: _Shape, before: int | None, behind: int | None) -> list[Choice]:
+        """The options that a stage may take between the nearest devices of its neighbours."""
+        problem, d = self.problem, shape.data_parallel
+        place = self._place_of(shape, before, behind)
+        in_flight = problem.pipelining.in_flight(shape.total, d, problem.microbatches)
+        key = (*shape.order, in_flight, place)
+        if key not in self._choices:
+            some = self._combinations_of(shape)
+            self._choices[key] = []
+            if some is not None:
+                prices = price(problem, some, place, data_parallel=d, total=shape.total)
+                limit = place.group.memory_bytes
+                self._choices[key] = list(choices(problem, some, prices, d, limit))
+        return self._choices[key]
+
+    def _place_of(self, shape: _Shape, before: int | None, behind: int | None) -> StagePlace:
+        key = (shape.first, shape.devices, before, behind)
+        if key not in self._places_met:
+            self._places_met[key] = stage_place(
+                self.problem.cluster, shape.line, before=before, behind=behind
+            )
+        return self._places_met[key]
+
+    def _combinations_of(self, shape: _Shape) -> Combinations | None:
+        key = (shape.layers, shape.tensor_parallel)
+        if key not in self._combinations:
+            order = self.problem.graph.topological_order
+            ids = [order[layer] for layer in shape.layers]
+            self._combinations[key] = combinations(self.problem, ids, shape.tensor_parallel)
+        return self._combinations[key]
+
     def _count(self) -> None:
         self.steps += 1
         if self.steps > _MOST_STEPS:
@@ -144,87 +223,27 @@ class _Enumeration:
             )
 
 
-def _least(
-    plans: list[tuple[_Priced, ...]], measure: Callable[[tuple[_Priced, ...]], float]
-) -> list[tuple[_Priced, ...]]:
+def _least(plans: list[_Stages], measure: Callable[[_Stages], float]) -> list[_Stages]:
     """The plans of least measure, equal ones within rounding."""
     limit = min(map(measure, plans)) * (1 + RELATIVE_ROUNDING)
     return [plan for plan in plans if measure(plan) <= limit]
 
 
-def _price(
-    problem: PlanningProblem, layers: tuple[int, ...], d: int, t: int, in_flight: int
-) -> _Priced | None:
-    """The stage with its fastest options that fit, then least memory, then first in the source."""
-    graph = problem.graph
-    ids = [graph.topological_order[layer] for layer in layers]
-    options = [problem.options(graph.layer(layer_id), t) for layer_id in ids]
-    if not all(options):
-        return None
-    seconds = _sums(
-        [_seconds(problem, ids, layer_id, option, d) for option in some]
-        for layer_id, some in zip(ids, options, strict=True)
-    )
-    memory = _sums([option.memory_bytes(in_flight) for option in some] for some in options)
-    fitting = [
-        i for i, held in enumerate(memory) if fits(held, problem.cluster.largest_memory_bytes)
-    ]
-    if not fitting:
-        return None
-    for measure in (seconds, memory):
-        limit = min(measure[i] for i in fitting) * (1 + RELATIVE_ROUNDING)
-        fitting = [i for i in fitting if measure[i] <= limit]
-    chosen = np.unravel_index(fitting[0], [len(some) for some in options])
-    return _Priced(
-        layers=layers,
-        data_parallel=d,
-        tensor_parallel=t,
-        options=tuple(some[int(i)] for some, i in zip(options, chosen, strict=True)),
-        seconds=seconds[fitting[0]],
-        memory_bytes=memory[fitting[0]],
-    )
-
-
-def _sums(amounts: Iterable[list[float]]) -> list[float]:
-    """One sum for each way to pick one amount of each list; the first list varies slowest."""
-    sums: list[float] = reduce(np.add.outer, map(np.array, amounts)).ravel().tolist()
-    return sums
-
-
-def _seconds(
-    problem: PlanningProblem, stage: Sequence[int], layer_id: int, option: Option, d: int
-) -> float:
-    """What a layer with an option adds to the time per sample of a stage (planning model)."""
-    amounts = []
-    for edge in problem.graph.edges:
-        if edge.target == layer_id and edge.source not in stage:
-            amounts += [edge.bytes, option.input_sync_bytes.get(edge.source, 0.0)]
-        if edge.source == layer_id and edge.target not in stage:
-            amounts += [edge.bytes, option.output_sync_bytes.get(edge.target, 0.0)]
-    reduced = 4 * (d - 1) * option.parameter_bytes / d / problem.microbatches
-    sent = (
-        2 * math.fsum(amounts) / d + reduced
-    ) / problem.cluster.slowest_link.bandwidth_bytes_per_second
-    return sent + option.seconds / d
-
-
-def _plan(problem: PlanningProblem, stages: Sequence[_Priced]) -> Plan:
-    order = problem.graph.topological_order
+def _plan(problem: PlanningProblem, stages: _Stages) -> Plan:
     return Plan(
-        stages=tuple(
-            Stage(
-                layers=tuple(order[layer] for layer in stage.layers),
-                data_parallel=stage.data_parallel,
-                tensor_parallel=stage.tensor_parallel,
-                options=_names(order, stage),
-            )
-            for stage in stages
-        ),
+        stages=tuple(_stage(problem, shape, choice.options) for shape, choice in stages),
         microbatches=problem.microbatches,
     )
 
 
-def _names(order: Sequence[int], stage: _Priced) -> Mapping[int, str]:
-    return {
-        order[layer]: option.name for layer, option in zip(stage.layers, stage.options, strict=True)
-    }
+def _stage(problem: PlanningProblem, shape: _Shape, options: Sequence[Option]) -> Stage:
+    ids = [problem.graph.topological_order[layer] for layer in shape.layers]
+    shares = any(option.fixed_memory.optimizer_bytes > 0 for option in options)
+    return Stage(
+        layers=tuple(ids),
+        data_parallel=shape.data_parallel,
+        tensor_parallel=shape.tensor_parallel,
+        options={layer: option.name for layer, option in zip(ids, options, strict=True)},
+        sharded_optimizer=problem.shard_optimizer and shape.data_parallel > 1 and shares,
+        first_device=None if problem.cluster.is_flat else shape.first,
+    )

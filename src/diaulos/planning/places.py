@@ -1,6 +1,6 @@
 """Where the stages of a plan stand on the cluster's line of devices, and which links they use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -58,22 +58,67 @@ def shard_place(
 
 
 def stage_places(plan: Plan, cluster: Cluster) -> tuple[StagePlace, ...]:
-    """The group and the links of each stage of a plan.
-
-    A border between two stages is inside a node where the stage itself and the nearest device of
-    its neighbour are; a border without a neighbour is inside.
-    """
-    if cluster.is_flat:
-        group = cluster.groups[0]
-        link = group.link
-        flat = StagePlace(group=group, link_before=link, link_behind=link, link_inside=link)
-        return (flat,) * len(plan.stages)
+    """The group and the links of each stage of a plan."""
     lines = [
         range(first, first + stage.devices)
         for first, stage in zip(placed(plan, cluster), plan.stages, strict=True)
     ]
-    neighbours = zip([None, *lines], lines, [*lines[1:], None], strict=False)
-    return tuple(_place(cluster, *some) for some in neighbours)
+    return tuple(
+        stage_place(
+            cluster,
+            devices,
+            before=lines[number - 1][-1] if number else None,
+            behind=lines[number + 1][0] if number + 1 < len(lines) else None,
+        )
+        for number, devices in enumerate(lines)
+    )
+
+
+def stage_place(
+    cluster: Cluster, devices: range, *, before: int | None, behind: int | None
+) -> StagePlace:
+    """What a stage on these devices meets, between the nearest devices of its neighbours.
+
+    A border is inside a node where the whole stage and the neighbour's device are; a border
+    without a neighbour is inside.
+    """
+    if cluster.is_flat:
+        group = cluster.groups[0]
+        link = group.link
+        return StagePlace(group=group, link_before=link, link_behind=link, link_inside=link)
+    group, node = cluster.group_of(devices[0]), cluster.node_of(devices[0])
+    within = cluster.node_of(devices[-1]) == node
+
+    def link_to(neighbour: int | None) -> Link:
+        near = neighbour is None or (within and cluster.node_of(neighbour) == node)
+        return group.link if near else cluster.link
+
+    return StagePlace(
+        group=group,
+        link_before=link_to(before),
+        link_behind=link_to(behind),
+        link_inside=group.link if within else cluster.link,
+    )
+
+
+def misplacements(cluster: Cluster, devices: range, tensor_parallel: int) -> Iterator[str]:
+    """Why a stage cannot stand on these devices, each as the rest of a sentence about it."""
+    first, last = devices[0], devices[-1]
+    if last >= cluster.devices:
+        yield f"stands on devices {first} to {last}, the cluster has {cluster.devices}"
+        return
+    groups = cluster.group_of(first), cluster.group_of(last)
+    if groups[0] != groups[1]:
+        yield f"stands in two groups of devices, {groups[0].name} and {groups[1].name}"
+    for shards in (
+        devices[i : i + tensor_parallel] for i in range(0, len(devices), tensor_parallel)
+    ):
+        if cluster.node_of(shards[0]) != cluster.node_of(shards[-1]):
+            yield (
+                f"has a tensor-parallel group on devices {shards[0]} to {shards[-1]}, which are "
+                "in different nodes"
+            )
+            return
 
 
 def place_violations(plan: Plan, cluster: Cluster) -> list[str]:
@@ -86,7 +131,11 @@ def place_violations(plan: Plan, cluster: Cluster) -> list[str]:
         return []
     found = []
     for number, (stage, first) in enumerate(zip(plan.stages, firsts, strict=True)):
-        found += [f"stage {number} {problem}" for problem in _misplaced(cluster, stage, first)]
+        devices = range(first, first + stage.devices)
+        found += [
+            f"stage {number} {problem}"
+            for problem in misplacements(cluster, devices, stage.tensor_parallel)
+        ]
     for number, (stage, (first, following)) in enumerate(
         zip(plan.stages[:-1], pairwise(firsts), strict=True)
     ):
@@ -100,50 +149,12 @@ def place_violations(plan: Plan, cluster: Cluster) -> list[str]:
 
 def _next_place(cluster: Cluster, number: int, stage: Stage, start: int) -> int:
     for first in range(start, cluster.devices - stage.devices + 1):
-        if not any(_misplaced(cluster, stage, first)):
+        devices = range(first, first + stage.devices)
+        if not any(misplacements(cluster, devices, stage.tensor_parallel)):
             return first
     raise InputError(
         f"stage {number} finds no {stage.devices} devices from device {start} on",
         f"the cluster has {cluster.devices}; a stage lies in one group of devices, and each of "
         "its tensor-parallel groups in one node",
         "use smaller degrees",
-    )
-
-
-def _misplaced(cluster: Cluster, stage: Stage, first: int) -> Iterator[str]:
-    last = first + stage.devices - 1
-    if last >= cluster.devices:
-        yield f"stands on devices {first} to {last}, the cluster has {cluster.devices}"
-        return
-    groups = cluster.group_of(first), cluster.group_of(last)
-    if groups[0] != groups[1]:
-        yield f"stands in two groups of devices, {groups[0].name} and {groups[1].name}"
-    degree = stage.tensor_parallel
-    for start in range(first, last + 1, degree):
-        if cluster.node_of(start) != cluster.node_of(start + degree - 1):
-            yield (
-                f"has a tensor-parallel group on devices {start} to {start + degree - 1}, which "
-                "are in different nodes"
-            )
-            return
-
-
-def _place(
-    cluster: Cluster,
-    before: Sequence[int] | None,
-    devices: Sequence[int],
-    behind: Sequence[int] | None,
-) -> StagePlace:
-    group, node = cluster.group_of(devices[0]), cluster.node_of(devices[0])
-    within = cluster.node_of(devices[-1]) == node
-
-    def link_to(neighbour: int | None) -> Link:
-        near = neighbour is None or (within and cluster.node_of(neighbour) == node)
-        return group.link if near else cluster.link
-
-    return StagePlace(
-        group=group,
-        link_before=link_to(None if before is None else before[-1]),
-        link_behind=link_to(None if behind is None else behind[0]),
-        link_inside=group.link if within else cluster.link,
     )
