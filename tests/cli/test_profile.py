@@ -27,15 +27,15 @@ def test_it_prints_a_table_and_writes_the_files(
     assert "wrote" in printed.err
     block = read_graph(graph_path).graph.layers[1].options[0]
     memory = block.fixed_memory
-    assert memory.parameters_bytes == block.parameter_bytes == memory.versions_bytes
-    assert memory.gradients_bytes == memory.optimizer_bytes == 2 * block.parameter_bytes
+    assert memory.parameters_bytes == block.parameter_bytes == memory.gradients_bytes
+    assert memory.versions_bytes == memory.optimizer_bytes == 2 * block.parameter_bytes
     cluster = read_cluster(cluster_path)
     assert (cluster.devices, cluster.largest_memory_bytes) == (2, 2.0**30)
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     """With --json, stdout holds the graph's document and nothing else."""
-    profile(**SIZES, repetitions=1, optimizer="sgd", weight_versions=1, as_json=True)
+    profile(**SIZES, repetitions=1, optimizer="sgd", as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["format"] == "diaulos.layer_graph/1"
     assert document["provenance"]["optimizer"] == "SGD"

@@ -28,35 +28,29 @@ def fixed(graph: LayerGraph) -> FixedMemory:
     weights=st.integers(0, 2**40),
     temporary=st.integers(0, 2**40),
     ratio=st.sampled_from([0.0, 1.0, 2.0]),
-    versions=st.integers(1, 3),
 )
-def test_each_kind_has_its_closed_form(
-    weights: int, temporary: int, ratio: float, versions: int
-) -> None:
-    """W weights, vW gradients, rW optimizer, (v-1)W further versions; the temporary stays."""
+def test_each_kind_has_its_closed_form(weights: int, temporary: int, ratio: float) -> None:
+    """W weights, W gradients, rW optimizer, 2W for a further version; the temporary stays."""
     graph = with_training_state(
         graph_of(weights, FixedMemory(temporary_bytes=temporary)),
         optimizer_bytes_per_parameter_byte=ratio,
-        weight_versions=versions,
     )
     assert fixed(graph) == FixedMemory(
         parameters_bytes=weights,
-        gradients_bytes=versions * weights,
+        gradients_bytes=weights,
         optimizer_bytes=ratio * weights,
-        versions_bytes=(versions - 1) * weights,
+        versions_bytes=2 * weights,
         temporary_bytes=temporary,
     )
 
 
-@pytest.mark.parametrize(("versions", "bytes_per_parameter"), [(1, 16), (2, 24)])
-def test_adamw_in_single_precision(versions: int, bytes_per_parameter: int) -> None:
-    """16 bytes a parameter with a flush; 2BW adds a version and its gradients, 24 in all."""
-    graph = with_training_state(
-        graph_of(4.0, FixedMemory()),
-        optimizer_bytes_per_parameter_byte=2.0,
-        weight_versions=versions,
+def test_adamw_in_single_precision() -> None:
+    """16 bytes a parameter with a flush; 2BW adds a version and its gradients, 8 bytes."""
+    memory = fixed(
+        with_training_state(graph_of(4.0, FixedMemory()), optimizer_bytes_per_parameter_byte=2.0)
     )
-    assert fixed(graph).total_bytes == bytes_per_parameter
+    assert memory.total_bytes - memory.versions_bytes == 16
+    assert memory.versions_bytes == 8
 
 
 def test_filling_in_twice_is_filling_in_once() -> None:
@@ -65,7 +59,7 @@ def test_filling_in_twice_is_filling_in_once() -> None:
         graph_of(4.0, FixedMemory(temporary_bytes=3.0)), optimizer_bytes_per_parameter_byte=1.0
     )
     twice = with_training_state(
-        with_training_state(once, optimizer_bytes_per_parameter_byte=2.0, weight_versions=2),
+        with_training_state(once, optimizer_bytes_per_parameter_byte=2.0),
         optimizer_bytes_per_parameter_byte=1.0,
     )
     assert twice == once
@@ -80,14 +74,7 @@ def test_memory_stated_as_one_sum_is_not_counted_again() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"optimizer_bytes_per_parameter_byte": -1.0},
-        {"optimizer_bytes_per_parameter_byte": 2.0, "weight_versions": 0},
-    ],
-)
-def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
-    """A negative optimizer and no weights at all make no sense."""
-    with pytest.raises(InputError):
-        with_training_state(graph_of(4.0, FixedMemory()), **wrong)
+def test_a_negative_optimizer_is_refused() -> None:
+    """No optimizer holds less than nothing."""
+    with pytest.raises(InputError, match="optimizer_bytes_per_parameter_byte is -1"):
+        with_training_state(graph_of(4.0, FixedMemory()), optimizer_bytes_per_parameter_byte=-1.0)

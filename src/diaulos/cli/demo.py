@@ -124,7 +124,6 @@ def _profile(processes: int) -> LayerGraph:
     return with_training_state(
         measured,
         optimizer_bytes_per_parameter_byte=_OPTIMIZER.state_bytes_per_parameter_byte,
-        weight_versions=2,
     )
 
 

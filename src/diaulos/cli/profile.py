@@ -30,7 +30,6 @@ def profile(
     vocabulary: int = 256,
     processes: int = 1,
     optimizer: Literal["adamw", "adamw-fused", "sgd"] = "adamw",
-    weight_versions: int = 2,
     repetitions: int = 3,
     device: str = "cpu",
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
@@ -60,8 +59,6 @@ def profile(
         How many measure at the same time: the ranks that will share this machine.
     optimizer
         Whose update is timed and whose state is counted.
-    weight_versions
-        Versions of the weights that the memory counts: 2 for 2BW, 1 for schedules that flush.
     repetitions
         Batches of 4 microbatches that are measured.
     device
@@ -96,7 +93,6 @@ def profile(
     graph = with_training_state(
         measured,
         optimizer_bytes_per_parameter_byte=chosen.state_bytes_per_parameter_byte,
-        weight_versions=weight_versions,
     )
     if output is not None:
         write_graph(output, graph)
