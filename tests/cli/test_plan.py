@@ -78,6 +78,7 @@ def test_json_has_all_keys(piper: str, capsys: Capture) -> None:
         "microbatches": 4,
         "proven_optimal": True,
         "time_per_sample_seconds": 4.0,
+        "batch_seconds": 16.0,
         "devices_used": 2,
         "stages": [stage],
     }
@@ -178,7 +179,9 @@ def test_the_table_is_plain_text_in_a_pipe(
     assert "\x1b" not in text
     assert [word for word in ("layers", "in flight", "of limit") if word not in lines[0]] == []
     assert [line.split()[0] for line in lines[1:3]] == ["0", "1"]
-    assert "4 s per sample, 2 of 2 devices, 4 microbatches; proven optimal" in lines[-1]
+    assert lines[-1].startswith(
+        "16 s per batch of 4 microbatches with 2bw, 4 s per sample, 2 of 2 devices; proven optimal"
+    )
 
 
 def test_a_plan_is_written_and_checked(piper: str, tmp_path: Path, capsys: Capture) -> None:
@@ -190,7 +193,7 @@ def test_a_plan_is_written_and_checked(piper: str, tmp_path: Path, capsys: Captu
     assert checked["valid"]
     assert checked["stages"] == found["stages"]
     assert status_of("check", str(path)) == 0
-    assert "valid: 4 s per sample" in capsys.readouterr().out
+    assert "valid: 16 s per batch of 4 microbatches with 2bw" in capsys.readouterr().out
 
 
 def test_a_broken_plan_fails_its_check(piper: str, tmp_path: Path, capsys: Capture) -> None:
@@ -215,3 +218,73 @@ def test_a_changed_graph_is_noted(piper: str, tmp_path: Path, capsys: Capture) -
     assert status_of("check", str(path)) == 0
     captured = capsys.readouterr()
     assert "has changed since the plan was made" in captured.out + captured.err
+
+
+NODES = """
+format = "diaulos.cluster/1"
+[link]
+bandwidth = "1GB/s"
+latency_seconds = 0.25
+[[groups]]
+name = "a"
+nodes = 2
+devices_per_node = 2
+memory = "100GiB"
+[groups.link]
+bandwidth = "10GB/s"
+duplex = true
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> str:
+    """A cluster of two nodes of two devices."""
+    path = tmp_path / "nodes.toml"
+    path.write_text(NODES)
+    return str(path)
+
+
+def test_a_plan_on_nodes_says_where_its_stages_stand(
+    piper: str, nodes: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """In JSON, in the table, and in the file, which `check` prices in the same way."""
+    path = tmp_path / "plan.json"
+    flags = ("--cluster", nodes, "--planner", "exhaustive", "--schedule", "1f1b", "--reserve", "1B")
+    found = document_of(capsys, "plan", piper, *flags, "-o", str(path), "--json")
+    # One microbatch of 8 s on each of four replicas, and a ring of 2*3 messages between nodes.
+    assert [stage["first_device"] for stage in found["stages"]] == [0]
+    assert [stage["devices"] for stage in found["stages"]] == [["nodes 0-1: 0-1"]]
+    assert found["batch_seconds"] == pytest.approx(8 + 2 * 3 * 0.25)
+    checked = document_of(capsys, "check", str(path), "--json")
+    assert checked["batch_seconds"] == found["batch_seconds"]
+    assert checked["stages"] == found["stages"]
+    assert status_of("check", str(path)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "devices" in lines[0]
+    assert "nodes 0-1: 0-1" in lines[1]
+    assert "with 1f1b" in lines[-1]
+    stored = read_plan(path)
+    assert stored.costs.reserve_bytes == 1.0
+    assert stored.costs.counts_latency
+
+
+def test_the_equal_planner_knows_piper_s_model_alone(
+    piper: str, nodes: str, capsys: Capture
+) -> None:
+    """What it cannot plan is refused by name."""
+    for flags, message in (
+        (("--cluster", nodes), "the cluster has several nodes"),
+        (("--schedule", "gpipe"), "the schedule is gpipe"),
+        (("--cost-model", "detailed"), "the costs are not Piper's"),
+        (("--shard-optimizer",), "the optimizer may be sharded"),
+    ):
+        assert status_of("plan", piper, "--planner", "equal", *flags) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_figures_of_a_cluster_with_nodes_are_not_overridden(
+    piper: str, nodes: str, capsys: Capture
+) -> None:
+    """Which devices would be meant is not known."""
+    assert status_of("plan", piper, "--cluster", nodes, "--memory", "1GiB") == 2
+    assert "can only be replaced where there is one of each" in capsys.readouterr().err

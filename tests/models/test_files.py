@@ -24,6 +24,7 @@ def graph() -> LayerGraph:
         tensor_parallel=2,
         seconds=3.0,
         forward_seconds=1.0,
+        weight_backward_seconds=0.5,
         update_seconds=0.1,
         recompute=True,
         parameter_bytes=8.0,
@@ -31,7 +32,13 @@ def graph() -> LayerGraph:
         fixed_memory=FixedMemory(parameters_bytes=8.0, versions_bytes=8.0, temporary_bytes=0.3),
         output_sync_bytes={-2: 4.0},
     )
-    receiver = replace(full, forward_seconds=None, output_sync_bytes={}, input_sync_bytes={1: 0.1})
+    receiver = replace(
+        full,
+        forward_seconds=None,
+        weight_backward_seconds=None,
+        output_sync_bytes={},
+        input_sync_bytes={1: 0.1},
+    )
     layers = (Layer(id=1, name="a", options=(full,)), Layer(id=-2, options=(receiver,)))
     return LayerGraph(
         layers=layers,

@@ -1,6 +1,7 @@
 """The layer graph refuses what is no graph of layers, and knows its orders."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,10 @@ def edge(source: int, target: int) -> Edge:
                 name="x", seconds=1.0, forward_seconds=2.0, parameter_bytes=0, activation_bytes=0
             ),
             "forward_seconds is 2.0",
+        ),
+        (
+            lambda: replace(option(seconds=1.0), weight_backward_seconds=1.5),
+            "weight_backward_seconds is 1.5; it is a part of seconds, 1.0",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Plans refuse what is no plan, and know their devices and microbatches in flight."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,12 @@ def stage(*layers: int, d: int = 1, t: int = 1) -> Stage:
             lambda: Stage(layers=(1, 2), data_parallel=1, tensor_parallel=1, options={1: "x"}),
             "layers and options of a stage differ in [2]",
         ),
+        (lambda: replace(stage(1), first_device=-1), "first_device is -1"),
         (lambda: Plan(stages=(), microbatches=1), "a plan has no stages"),
+        (
+            lambda: Plan(stages=(stage(1), replace(stage(2), first_device=0)), microbatches=1),
+            "stage 0 does not state its first_device, stage 1 does",
+        ),
         (lambda: Plan(stages=(stage(1),), microbatches=0), "microbatches is 0"),
     ],
 )
@@ -42,3 +48,15 @@ def test_in_flight_counts_later_replicas() -> None:
     )
     assert plan.in_flight == (5, 3, 5, 1)
     assert plan.devices_used == 8 + 3 + 1 + 4
+    assert plan.totals == (10, 8, 5, 4)
+
+
+def test_a_placed_plan_knows_its_devices() -> None:
+    """Replicas stand one after another from the first device; others say that they do not know."""
+    loose = Plan(stages=(stage(0, d=2, t=4),), microbatches=2)
+    placed = replace(loose, stages=(replace(loose.stages[0], first_device=3),))
+    assert placed.is_placed
+    assert placed.devices_of(0) == range(3, 11)
+    assert not loose.is_placed
+    with pytest.raises(InputError, match="stage 0 does not state its first_device"):
+        loose.devices_of(0)

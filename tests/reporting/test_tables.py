@@ -1,14 +1,17 @@
 """The table of a plan, as a person reads it."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning.evaluate import evaluate
+from diaulos.planning.pipelining import GPIPE
 from diaulos.planning.plan import Plan, Stage
-from diaulos.reporting.tables import describe_layers, describe_options, plan_table
+from diaulos.reporting.tables import describe_layers, describe_options, plan_sentence, plan_table
 from tests.planning.problems import chain, option, problem
 
 OPTIONS = [
@@ -65,3 +68,34 @@ def test_options_are_counted() -> None:
     """One name where all layers run alike, else how many run in which way."""
     assert describe_options(stage(0, 1)) == "plain"
     assert describe_options(stage(0, 1, 2, lean=(1, 2))) == "1 plain, 2 lean"
+    sharded = replace(stage(0, 1, d=2), sharded_optimizer=True)
+    assert describe_options(sharded) == "plain, optimizer sharded"
+
+
+def test_the_devices_of_a_stage_stand_where_they_matter() -> None:
+    """On several nodes there is a column for them, and the limit is that of the stage's group."""
+    link = Link(bandwidth_bytes_per_second=1.0)
+    groups = tuple(
+        DeviceGroup(name=name, nodes=2, devices_per_node=2, memory_bytes=memory, link=link)
+        for name, memory in (("small", 8 * 2.0**20), ("large", 16 * 2.0**20))
+    )
+    cluster = Cluster(groups=groups, link=link)
+    plan = Plan(stages=(stage(0, 1, d=4), stage(2, 3, d=2)), microbatches=4)
+    graph = chain(*[OPTIONS] * 4)
+    out = StringIO()
+    prices = evaluate(graph, plan, cluster)
+    Console(file=out, width=120).print(plan_table(graph, plan, prices, cluster))
+    heading, first, second = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert heading.startswith("stage layers d t devices options")
+    assert first.startswith("0 0-1 4 1 nodes 0-1: 0-1 plain 2 4 MiB 50.0%")
+    assert second.startswith("1 2-3 2 1 node 2: 0-1 plain 1 2 MiB 12.5%")
+
+
+def test_a_plan_in_one_sentence() -> None:
+    """Time per batch and per sample, the schedule, and how many devices are used."""
+    given = problem(chain(*[OPTIONS] * 4), devices=3, microbatches=4)
+    plan = Plan(stages=(stage(0, 1), stage(2, 3)), microbatches=4)
+    prices = evaluate(given.graph, plan, given.cluster, pipelining=GPIPE)
+    assert plan_sentence(plan, prices, given.cluster) == (
+        "20 ms per batch of 4 microbatches with gpipe, 4 ms per sample, 2 of 3 devices"
+    )

@@ -7,9 +7,8 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.files import read_cluster
-from diaulos.planning.files import StoredPlan, read_plan, stage_document
-from diaulos.reporting.tables import plan_table
-from diaulos.units import format_seconds
+from diaulos.planning.files import StoredPlan, read_plan, stage_documents
+from diaulos.reporting.tables import plan_sentence, plan_table
 
 
 def check(
@@ -50,22 +49,16 @@ def _document(stored: StoredPlan) -> dict[str, Any]:
         "valid": True,
         "graph_is_unchanged": stored.graph_is_unchanged,
         "time_per_sample_seconds": prices.time_per_sample_seconds,
+        "batch_seconds": prices.batch_seconds,
         "devices_used": prices.devices_used,
-        "stages": [
-            stage_document(stage, price)
-            for stage, price in zip(stored.plan.stages, prices.stages, strict=True)
-        ],
+        "stages": stage_documents(stored.plan, prices, stored.cluster),
     }
 
 
 def _print(stored: StoredPlan) -> None:
     console = make_console()
     console.print(plan_table(stored.graph, stored.plan, stored.evaluation, stored.cluster))
-    seconds = format_seconds(stored.evaluation.time_per_sample_seconds)
-    console.print(
-        f"valid: {seconds} per sample, {stored.plan.devices_used} of {stored.cluster.devices} "
-        f"devices, {stored.plan.microbatches} microbatches"
-    )
+    console.print(f"valid: {plan_sentence(stored.plan, stored.evaluation, stored.cluster)}")
     if not stored.graph_is_unchanged:
         note(
             f"note: {stored.graph_path} has changed since the plan was made; the prices are those "

@@ -9,10 +9,10 @@ from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.errors import InfeasibleError
 from diaulos.models.files import read_graph
-from diaulos.planning.files import stage_document, write_plan
+from diaulos.planning.files import stage_documents, write_plan
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
-from diaulos.reporting.tables import plan_table
+from diaulos.reporting.tables import plan_sentence, plan_table
 from diaulos.units import format_seconds
 
 
@@ -55,6 +55,7 @@ def plan(
             result.evaluation,
             graph_path=graph,
             cluster=problem.cluster,
+            costs=problem.costs,
             made_by=_made_by(problem, result),
         )
     if not as_json:
@@ -75,11 +76,9 @@ def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[st
     return {
         **document,
         "time_per_sample_seconds": result.evaluation.time_per_sample_seconds,
+        "batch_seconds": result.evaluation.batch_seconds,
         "devices_used": result.plan.devices_used,
-        "stages": [
-            stage_document(stage, price)
-            for stage, price in zip(result.plan.stages, result.evaluation.stages, strict=True)
-        ],
+        "stages": stage_documents(result.plan, result.evaluation, problem.cluster),
     }
 
 
@@ -97,9 +96,7 @@ def _print(problem: PlanningProblem, result: PlanningResult) -> None:
     console = make_console()
     console.print(plan_table(problem.graph, result.plan, result.evaluation, problem.cluster))
     proof = "proven optimal" if result.proven_optimal else "not proven optimal"
-    seconds = format_seconds(result.evaluation.time_per_sample_seconds)
     console.print(
-        f"{seconds} per sample, {result.plan.devices_used} of {problem.cluster.devices} devices, "
-        f"{problem.microbatches} microbatches; {proof}, found by the {result.planner} planner in "
-        f"{format_seconds(result.search_seconds)}"
+        f"{plan_sentence(result.plan, result.evaluation, problem.cluster)}; {proof}, found by the "
+        f"{result.planner} planner in {format_seconds(result.search_seconds)}"
     )

@@ -7,7 +7,8 @@ written for the reader only: whoever loads the file prices the plan anew.
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,17 @@ from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
 from diaulos.models.graph import LayerGraph, Option
+from diaulos.planning.costs import PIPER, Collective, CostModel
 from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate
+from diaulos.planning.pipelining import PIPELININGS, STEADY, Pipelining
+from diaulos.planning.places import describe_devices, placed
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.rules import violations
 
 FORMAT = "diaulos.plan/1"
 _STAGE_KEYS = ("layers", "data_parallel", "tensor_parallel", "options")
-_PRICE_KEYS = ("in_flight", "memory_bytes", "time_per_sample_seconds")
+_STAGE_EXTRAS = ("sharded_optimizer", "first_device")
+_PRICE_KEYS = ("in_flight", "memory_bytes", "time_per_sample_seconds", "devices")
 _CLUSTER_KEYS = ("devices", "memory_bytes", "bandwidth_bytes_per_second", "latency_seconds", "name")
 
 
@@ -42,16 +47,18 @@ class StoredPlan:
     """Whether the graph's file is the one that the plan was made from."""
     made_by: Mapping[str, str]
     """Planner, options and version of the tool."""
+    costs: CostModel = PIPER
+    pipelining: Pipelining = STEADY
 
     @cached_property
     def violations(self) -> tuple[str, ...]:
         """Every rule that the plan breaks, one sentence each."""
-        return violations(self.graph, self.plan, self.cluster)
+        return violations(self.graph, self.plan, self.cluster, self.costs, self.pipelining)
 
     @cached_property
     def evaluation(self) -> Evaluation:
         """The plan's price, computed now."""
-        return evaluate(self.graph, self.plan, self.cluster)
+        return evaluate(self.graph, self.plan, self.cluster, self.costs, self.pipelining)
 
     def plan_options(self) -> tuple[Option, ...]:
         """The option that the plan chose for each of its layers."""
@@ -79,18 +86,21 @@ def write_plan(
     graph_path: Path,
     cluster: Cluster,
     made_by: Mapping[str, str],
+    costs: CostModel = PIPER,
 ) -> None:
-    """Write a plan with its price and what it was made from."""
+    """Write a plan with its price and what it was made from.
+
+    `costs` are those that `evaluation` was made with; the schedule stands there.
+    """
     write_json(
         path,
         {
             "format": FORMAT,
             "microbatches": plan.microbatches,
+            **_model_document(costs, evaluation.pipelining),
             "time_per_sample_seconds": evaluation.time_per_sample_seconds,
-            "stages": [
-                stage_document(stage, price)
-                for stage, price in zip(plan.stages, evaluation.stages, strict=True)
-            ],
+            "batch_seconds": evaluation.batch_seconds,
+            "stages": stage_documents(plan, evaluation, cluster),
             "cluster": _cluster_document(cluster),
             "graph": {
                 "path": os.path.relpath(graph_path, path.parent),
@@ -110,34 +120,53 @@ def read_plan(
     """
     fields = read_json(path).fields(
         ("format", "microbatches", "stages", "cluster", "graph"),
-        ("time_per_sample_seconds", "made_by"),
+        ("time_per_sample_seconds", "batch_seconds", "made_by", "costs", "pipelining"),
     )
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     source = fields["graph"].fields(("path", "sha256"))
     found = graph_path or path.parent / source["path"].text()
     made_by = fields["made_by"].members() if "made_by" in fields else {}
+    stages = tuple(_parse_stage(stage) for stage in _some(fields["stages"]))
+    microbatches = fields["microbatches"].integer(minimum=1)
+    with fields["stages"].context():
+        plan = Plan(stages=stages, microbatches=microbatches)
     return StoredPlan(
         path=path,
-        plan=Plan(
-            stages=tuple(_parse_stage(stage) for stage in _some(fields["stages"])),
-            microbatches=fields["microbatches"].integer(minimum=1),
-        ),
+        plan=plan,
         graph=read_graph(found).graph,
         graph_path=found,
         cluster=cluster or _parse_cluster(fields["cluster"]),
         graph_is_unchanged=_sha256(found) == source["sha256"].text(),
         made_by={key: value.text() for key, value in made_by.items()},
+        costs=_parse_costs(fields["costs"]) if "costs" in fields else PIPER,
+        pipelining=_parse_pipelining(fields["pipelining"]) if "pipelining" in fields else STEADY,
     )
 
 
-def stage_document(stage: Stage, price: StagePrice) -> dict[str, Any]:
-    """A stage with its price, as plan files and `--json` show it."""
+def stage_documents(plan: Plan, evaluation: Evaluation, cluster: Cluster) -> list[dict[str, Any]]:
+    """The stages with their prices, as plan files and `--json` show them."""
+    documents = []
+    firsts = placed(plan, cluster)
+    for stage, price, first in zip(plan.stages, evaluation.stages, firsts, strict=True):
+        document = _stage_document(stage, price)
+        if not cluster.is_flat:
+            devices = range(first, first + stage.devices)
+            document["devices"] = describe_devices(cluster, devices)
+        documents.append(document)
+    return documents
+
+
+def _stage_document(stage: Stage, price: StagePrice) -> dict[str, Any]:
+    stated = {} if stage.first_device is None else {"first_device": stage.first_device}
+    sharded = {"sharded_optimizer": True} if stage.sharded_optimizer else {}
     return {
         "layers": list(stage.layers),
         "data_parallel": stage.data_parallel,
         "tensor_parallel": stage.tensor_parallel,
         "options": {str(layer): name for layer, name in stage.options.items()},
+        **sharded,
+        **stated,
         "in_flight": price.in_flight,
         "memory_bytes": price.memory_bytes,
         "time_per_sample_seconds": price.time_per_sample_seconds,
@@ -151,7 +180,7 @@ def _some(value: Value) -> list[Value]:
 
 
 def _parse_stage(value: Value) -> Stage:
-    fields = value.fields(_STAGE_KEYS, _PRICE_KEYS)
+    fields = value.fields(_STAGE_KEYS, (*_STAGE_EXTRAS, *_PRICE_KEYS))
     options = {}
     for key, name in fields["options"].members().items():
         if not key.lstrip("-").isdecimal():
@@ -163,7 +192,50 @@ def _parse_stage(value: Value) -> Stage:
             data_parallel=fields["data_parallel"].integer(minimum=1),
             tensor_parallel=fields["tensor_parallel"].integer(minimum=1),
             options=options,
+            sharded_optimizer=(
+                fields["sharded_optimizer"].boolean() if "sharded_optimizer" in fields else False
+            ),
+            first_device=(
+                fields["first_device"].integer(minimum=0) if "first_device" in fields else None
+            ),
         )
+
+
+def _model_document(costs: CostModel, pipelining: Pipelining) -> dict[str, Any]:
+    """What differs from Piper's costs in steady state."""
+    document: dict[str, Any] = {}
+    if costs != PIPER:
+        document["costs"] = {**asdict(costs), "collective": costs.collective.value}
+    if pipelining != STEADY:
+        document["pipelining"] = pipelining.name
+    return document
+
+
+def _parse_costs(value: Value) -> CostModel:
+    """A cost model; what a file does not state is as in Piper's."""
+    fields = value.fields((), tuple(field.name for field in dataclass_fields(CostModel)))
+    given: dict[str, Any] = {
+        key: fields[key].boolean()
+        for key in ("shared_tensors_once", "counts_latency", "counts_buffers", "temporary_once")
+        if key in fields
+    }
+    if "collective" in fields:
+        given["collective"] = Collective(
+            _one_of(fields["collective"], [c.value for c in Collective])
+        )
+    if "reserve_bytes" in fields:
+        given["reserve_bytes"] = fields["reserve_bytes"].number()
+    return replace(PIPER, **given)
+
+
+def _parse_pipelining(value: Value) -> Pipelining:
+    return PIPELININGS[_one_of(value, list(PIPELININGS))]
+
+
+def _one_of(value: Value, known: list[str]) -> str:
+    if value.text() not in known:
+        raise value.error(f"is {value.text()!r}", f"it must be one of {', '.join(known)}")
+    return value.text()
 
 
 def _cluster_document(cluster: Cluster) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.errors import InputError
@@ -121,6 +122,18 @@ def misplacements(cluster: Cluster, devices: range, tensor_parallel: int) -> Ite
             return
 
 
+def describe_devices(cluster: Cluster, devices: range) -> list[str]:
+    """Devices by node, for a reader: `node 0: 4-7`, `nodes 1-3: 0-7`."""
+    by_node = groupby(map(cluster.place_of, devices), key=itemgetter(0))
+    lines = [(node, [inside for _, inside in places]) for node, places in by_node]
+    described = []
+    for insides, run in groupby(lines, key=itemgetter(1)):
+        nodes = [node for node, _ in run]
+        noun = "node" if len(nodes) == 1 else "nodes"
+        described.append(f"{noun} {_ends(nodes)}: {_ends(insides)}")
+    return described
+
+
 def place_violations(plan: Plan, cluster: Cluster) -> list[str]:
     """Every rule of places that a plan breaks, one sentence each."""
     try:
@@ -158,3 +171,8 @@ def _next_place(cluster: Cluster, number: int, stage: Stage, start: int) -> int:
         "its tensor-parallel groups in one node",
         "use smaller degrees",
     )
+
+
+def _ends(numbers: list[int]) -> str:
+    """Consecutive numbers by the first and the last."""
+    return "-".join(str(number) for number in dict.fromkeys((numbers[0], numbers[-1])))

@@ -11,6 +11,7 @@ from rich.table import Table
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph
 from diaulos.planning.evaluate import Evaluation
+from diaulos.planning.places import describe_devices, placed
 from diaulos.planning.plan import Plan, Stage
 from diaulos.units import format_bytes, format_seconds
 
@@ -22,6 +23,7 @@ _COLUMNS: Mapping[str, Literal["left", "right"]] = MappingProxyType(
         "layers": "left",
         "d": "right",
         "t": "right",
+        "devices": "left",
         "options": "left",
         "in flight": "right",
         "memory": "right",
@@ -33,19 +35,28 @@ _COLUMNS: Mapping[str, Literal["left", "right"]] = MappingProxyType(
 
 
 def plan_table(graph: LayerGraph, plan: Plan, evaluation: Evaluation, cluster: Cluster) -> Table:
-    """One row for each stage, input end first; d is data, t tensor parallel."""
+    """One row for each stage, input end first; d is data, t tensor parallel.
+
+    Where it matters on which devices a stage stands, there is a column for them.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, justify in _COLUMNS.items():
+    columns = dict(_COLUMNS)
+    if cluster.is_flat:
+        del columns["devices"]
+    for heading, justify in columns.items():
         # Where the console is narrow, text wraps and figures do not.
         table.add_column(heading, justify=justify, no_wrap=justify == "right")
-    rows = zip(plan.stages, evaluation.stages, evaluation.shares_of_bottleneck, strict=True)
-    for number, (stage, price, share) in enumerate(rows):
+    shares, firsts = evaluation.shares_of_bottleneck, placed(plan, cluster)
+    rows = zip(plan.stages, evaluation.stages, shares, firsts, strict=True)
+    for number, (stage, price, share, first) in enumerate(rows):
+        devices = range(first, first + stage.devices)
         limit = price.memory_limit_bytes
         table.add_row(
             str(number),
             describe_layers(graph, stage),
             str(stage.data_parallel),
             str(stage.tensor_parallel),
+            *([] if cluster.is_flat else [", ".join(describe_devices(cluster, devices))]),
             describe_options(stage),
             str(price.in_flight),
             format_bytes(price.memory_bytes),
@@ -54,6 +65,15 @@ def plan_table(graph: LayerGraph, plan: Plan, evaluation: Evaluation, cluster: C
             f"{share:.1%}",
         )
     return table
+
+
+def plan_sentence(plan: Plan, evaluation: Evaluation, cluster: Cluster) -> str:
+    """What a plan takes, on one line."""
+    return (
+        f"{format_seconds(evaluation.batch_seconds)} per batch of {plan.microbatches} microbatches "
+        f"with {evaluation.pipelining.name}, {format_seconds(evaluation.time_per_sample_seconds)} "
+        f"per sample, {plan.devices_used} of {cluster.devices} devices"
+    )
 
 
 def describe_layers(graph: LayerGraph, stage: Stage) -> str:
@@ -69,9 +89,10 @@ def describe_layers(graph: LayerGraph, stage: Stage) -> str:
 def describe_options(stage: Stage) -> str:
     """How many layers of a stage run in which way: `20 vanilla, 4 activation recomp`."""
     counts = Counter(stage.options[layer] for layer in stage.layers)
+    sharded = ["optimizer sharded"] if stage.sharded_optimizer else []
     if len(counts) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+        return ", ".join((*counts, *sharded))
+    return ", ".join((*(f"{count} {name}" for name, count in counts.items()), *sharded))
 
 
 def _describe_run(graph: LayerGraph, run: list[int]) -> str:
