@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.errors import CheckError, InputError
+from diaulos.models.graph import FixedMemory
+from diaulos.planning.costs import DETAILED, PIPER
 from diaulos.planning.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.pipelining import GPIPE
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import Planner, PlanningProblem, answer
 from tests.planning.problems import chain, option, problem
@@ -107,3 +111,48 @@ def test_nothing_wrong_leaves_a_planner() -> None:
     search: Callable[[PlanningProblem], Plan] = lambda _: wrong  # noqa: E731
     with pytest.raises(CheckError, match="layer 1 stands in no stage"):
         answer(problem(chain([option()], [option()])), search, planner="wrong", proves=False)
+
+
+LINK = Link(bandwidth_bytes_per_second=1.0)
+
+
+def on_nodes(given: PlanningProblem) -> PlanningProblem:
+    """The problem on two nodes of two small devices and one of a larger one."""
+    groups = tuple(
+        DeviceGroup(name=name, nodes=n, devices_per_node=d, memory_bytes=memory, link=LINK)
+        for name, n, d, memory in (("small", 2, 2, 4.0), ("large", 1, 1, 8.0))
+    )
+    return replace(given, cluster=Cluster(groups=groups, link=LINK))
+
+
+def test_shards_share_a_node() -> None:
+    """Tensor-parallel degrees go up to the devices of a node, not of the cluster."""
+    layer = [option(), option(tensor_parallel=2), option(tensor_parallel=4)]
+    assert on_nodes(problem(chain(layer))).tensor_degrees == (1, 2)
+
+
+def test_the_reason_counts_what_the_problem_counts() -> None:
+    """Reserve, weight versions and optimizer shards are in the least that a layer needs."""
+    memory = FixedMemory(parameters_bytes=5.0, optimizer_bytes=4.0, versions_bytes=6.0)
+    heavy = on_nodes(problem(chain([replace(option(), fixed_memory=memory)]), microbatches=2))
+    assert heavy.infeasibility().startswith("layer 0 needs at least 15 B on each device")
+    flushed = replace(heavy, pipelining=GPIPE, costs=replace(PIPER, reserve_bytes=1.0))
+    assert flushed.infeasibility().startswith("layer 0 needs at least 10 B on each device")
+    assert "the limit is 8 B" in flushed.infeasibility()
+    sharded = replace(flushed, shard_optimizer=True)
+    assert sharded.infeasibility().startswith("no way to cut the 1 layers")  # 5 + 4/2 + 1 fit
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (on_nodes(problem(chain([option()]))), "the cluster has several nodes"),
+        (replace(problem(chain([option()])), pipelining=GPIPE), "the schedule is gpipe"),
+        (replace(problem(chain([option()])), costs=DETAILED), "the costs are not Piper's"),
+        (replace(problem(chain([option()])), shard_optimizer=True), "the optimizer may be sharded"),
+    ],
+)
+def test_what_only_some_planners_know(given: PlanningProblem, message: str) -> None:
+    """The equal planner refuses what is not Piper's model, and says so."""
+    with pytest.raises(InputError, match=message):
+        equal(given)
