@@ -12,6 +12,8 @@ from diaulos._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from diaulos.clusters.cluster import Cluster as Cluster
+    from diaulos.clusters.cluster import DeviceGroup as DeviceGroup
+    from diaulos.clusters.cluster import Link as Link
     from diaulos.clusters.files import read_cluster as read_cluster
     from diaulos.models.files import read_graph as read_graph
     from diaulos.models.files import write_graph as write_graph
@@ -44,6 +46,8 @@ _HOMES = {
     "write_graph": "diaulos.models.files",
     "read_cluster": "diaulos.clusters.files",
     "Cluster": "diaulos.clusters.cluster",
+    "DeviceGroup": "diaulos.clusters.cluster",
+    "Link": "diaulos.clusters.cluster",
     "parse_bytes": "diaulos.units",
     "parse_bandwidth": "diaulos.units",
     "Plan": "diaulos.planning.plan",

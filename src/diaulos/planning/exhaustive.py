@@ -27,10 +27,10 @@ def exhaustive(problem: PlanningProblem) -> PlanningResult:
 
     The rule: least time per batch, then fewest devices, fewest stages, least memory summed over
     all devices, then the first by layers and degrees, stage by stage from the input end, then the
-    last on the line of devices, again from the input end. Where several choices of options give a
-    stage its least seconds of a microbatch (or less time to reduce for more of them), that of least
-    memory counts, then the first in the source. A stage shards its optimizer where it may and
-    where that saves memory.
+    last on the line of devices, again from the input end. Stages take their fastest options; among
+    equal ones those of least memory, then those that stand first in the source. With a flush there
+    may be several fastest ones, where less time for microbatches goes with more for the reduction.
+    A stage shards its optimizer where it may and where that saves memory.
     """
     layers = len(problem.graph.layers)
     if layers > _MOST_LAYERS:
