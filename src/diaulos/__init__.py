@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from diaulos.pricing.measure import profile as profile
     from diaulos.schedules.check import check as check
     from diaulos.schedules.generators import generate as generate
-    from diaulos.schedules.schedule import PipelineShape as PipelineShape
+    from diaulos.schedules.shape import PipelineShape as PipelineShape
     from diaulos.schedules.schedule import Schedule as Schedule
     from diaulos.schedules.schedule import format_actions as format_actions
     from diaulos.schedules.schedule import parse_actions as parse_actions
-    from diaulos.schedules.simulate import simulate_plan as simulate_plan
+    from diaulos.schedules.plans import simulate_plan as simulate_plan
     from diaulos.schedules.timeline import Timeline as Timeline
     from diaulos.training.job import TrainingJob as TrainingJob
     from diaulos.training.job import train_rank as train_rank
@@ -55,13 +55,13 @@ _HOMES = {
     "plan": "diaulos.planning.planners",
     "evaluate": "diaulos.planning.evaluate",
     "Schedule": "diaulos.schedules.schedule",
-    "PipelineShape": "diaulos.schedules.schedule",
+    "PipelineShape": "diaulos.schedules.shape",
     "Timeline": "diaulos.schedules.timeline",
     "generate": "diaulos.schedules.generators",
     "format_actions": "diaulos.schedules.schedule",
     "parse_actions": "diaulos.schedules.schedule",
     "check": "diaulos.schedules.check",
-    "simulate_plan": "diaulos.schedules.simulate",
+    "simulate_plan": "diaulos.schedules.plans",
     "profile": "diaulos.pricing.measure",
     "TrainingJob": "diaulos.training.job",
     "train_rank": "diaulos.training.job",

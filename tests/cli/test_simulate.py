@@ -18,7 +18,7 @@ from diaulos.planning.evaluate import evaluate
 from diaulos.planning.files import write_plan
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.check import check
-from diaulos.schedules.generators import generate
+from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import format_actions, parse_actions
 from diaulos.schedules.timeline import write_timeline
 from tests.reporting.runs import jittery, simulated
@@ -30,8 +30,8 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict:
 
 
 def test_the_json_holds_the_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:
-    """All schedules of 4 stages and 8 microbatches, a forward of 1 s and a backward of 2 s."""
-    simulate(depth=4, microbatches=8, as_json=True)
+    """Three schedules of 4 stages and 8 microbatches, a forward of 1 s and a backward of 2 s."""
+    simulate(depth=4, microbatches=8, schedule=["gpipe", "1f1b", "2bw"], as_json=True)
     found = document(capsys)
     assert found["microbatches"] == 8
     assert found["batches"] == 4
@@ -39,7 +39,10 @@ def test_the_json_holds_the_closed_forms(capsys: pytest.CaptureFixture[str]) -> 
     assert list(schedules) == ["gpipe", "1f1b", "2bw"]
     assert [entry["step_seconds"] for entry in schedules.values()] == [33.0, 33.0, 24.0]
     assert [entry["makespan_seconds"] for entry in schedules.values()] == [132.0, 132.0, 105.0]
-    assert [entry["weight_versions"] for entry in schedules.values()] == [1, 1, 2]
+    assert [entry["makespan"] for entry in schedules.values()] == [132.0, 132.0, 105.0]
+    versions = [entry["weight_versions"] for entry in schedules.values()]
+    assert versions == [[1] * 4, [1] * 4, [2] * 4]
+    assert schedules["2bw"]["update_slack"] == [5, 6, 7, 8]
     peaks = [entry["peak_in_flight"] for entry in schedules.values()]
     assert peaks == [[8, 8, 8, 8], [4, 3, 2, 1], [4, 3, 2, 1]]
     assert schedules["1f1b"]["bubble_fraction"] == pytest.approx(3 / 11)
@@ -72,7 +75,9 @@ def test_what_cannot_run_is_left_out_of_all(capsys: pytest.CaptureFixture[str]) 
     """Too few microbatches for 2BW: the others run, and a note says what would work."""
     simulate(depth=4, microbatches=2, as_json=True)
     captured = capsys.readouterr()
-    assert list(json.loads(captured.out)["schedules"]) == ["gpipe", "1f1b"]
+    assert list(json.loads(captured.out)["schedules"]) == [
+        name for name in GENERATORS if name != "2bw"
+    ]
     assert "2bw is left out: microbatches is 2" in captured.err
     assert "use at least 3, or 4" in captured.err
     with pytest.raises(InputError, match="use at least 3, or 4"):
@@ -96,7 +101,10 @@ def test_pictures_and_traces_are_written(
     """The picture states the command that made it; stdout stays the document alone."""
     monkeypatch.setattr(sys, "argv", ["anything", "simulate", "--depth", "2", "--svg", "a b.svg"])
     svg, trace = tmp_path / "deep" / "s.svg", tmp_path / "t.json"
-    simulate(depth=2, microbatches=2, svg=svg, until=9, trace=trace, as_json=True)
+    simulate(
+        depth=2, microbatches=2, schedule=["gpipe", "1f1b", "2bw"], svg=svg, until=9, trace=trace,
+        as_json=True,
+    )  # fmt: skip
     captured = capsys.readouterr()
     json.loads(captured.out)
     assert [line.split()[0] for line in captured.err.splitlines()] == ["wrote", "wrote"]
@@ -121,7 +129,7 @@ def test_a_measured_run_is_laid_beside_its_plan(
     found = document(capsys)
     assert found["batches"] == 5
     assert list(found["schedules"]) == ["2bw", "measured"]
-    assert found["schedules"]["measured"]["weight_versions"] == 2
+    assert found["schedules"]["measured"]["weight_versions"] == [2, 1]
     assert (
         found["schedules"]["measured"]["step_seconds"] > found["schedules"]["2bw"]["step_seconds"]
     )

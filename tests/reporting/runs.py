@@ -3,9 +3,10 @@
 import random
 from dataclasses import replace
 
+from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.generators import generate
-from diaulos.schedules.schedule import PipelineShape
-from diaulos.schedules.simulate import Link, StageCosts, simulate
+from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import Timeline
 
 

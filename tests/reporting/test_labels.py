@@ -7,7 +7,7 @@ from tests.reporting.runs import simulated
 
 def test_every_schedule_has_a_title() -> None:
     """Titles are those of the generators; other names stay as they are."""
-    assert set(SCHEDULE_TITLES) == set(GENERATORS)
+    assert set(SCHEDULE_TITLES) == {*GENERATORS, "auto"}
     assert schedule_title("2bw").startswith("2BW")
     assert schedule_title("2bw measured") == "2bw measured"
 

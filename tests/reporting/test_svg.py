@@ -34,6 +34,7 @@ def test_every_computation_has_its_box_and_number() -> None:
     counts = {key: len(boxes(svg, fill.box)) for key, fill in FILLS.items()}
     assert counts == {
         (Kind.FORWARD, 0): 32, (Kind.FORWARD, 1): 0, (Kind.BACKWARD, 0): 32, (Kind.BACKWARD, 1): 0,
+        (Kind.WEIGHT_BACKWARD, 0): 0, (Kind.WEIGHT_BACKWARD, 1): 0,
     }  # fmt: skip
     numbers = [text for text in texts(svg) if text.isdigit() and text != "0"]
     assert sorted(numbers, key=int) == sorted([str(k) for k in range(1, 8)] * 8, key=int)
@@ -139,7 +140,7 @@ def test_a_picture_needs_nothing_else() -> None:
 
 
 def test_colours_differ_in_lightness_too() -> None:
-    """The four fills have clearly different luminance, so that a grey print can be read."""
+    """The fills have clearly different luminance, so that a grey print can be read."""
 
     def luminance(colour: str) -> float:
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

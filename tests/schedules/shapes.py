@@ -4,15 +4,24 @@ import math
 
 from hypothesis import strategies as st
 
-from diaulos.schedules.generators import generate
-from diaulos.schedules.schedule import PipelineShape, Schedule
+from diaulos.schedules.generators import GENERATORS, generate
+from diaulos.schedules.schedule import Schedule
+from diaulos.schedules.shape import PipelineShape
 
 NAMES = ("gpipe", "1f1b", "2bw")
+"""Schedules of one stage a rank that run stages of unequal degrees."""
 
 
-def line(depth: int, microbatches: int) -> PipelineShape:
-    """A pipeline with one rank per stage."""
-    return PipelineShape(replicas=(1,) * depth, microbatches=microbatches)
+def line(depth: int, microbatches: int, chunks: int = 1, *, folded: bool = False) -> PipelineShape:
+    """A pipeline with one rank per position."""
+    return PipelineShape(
+        replicas=(1,) * depth, microbatches=microbatches, chunks=chunks, folded=folded
+    )
+
+
+def shape_for(name: str, depth: int, microbatches: int, chunks: int = 2) -> PipelineShape:
+    """A pipeline with one rank per position for a schedule of this name."""
+    return GENERATORS[name].shape(line(depth, microbatches), chunks)
 
 
 def fewest_rounds(replicas: list[int]) -> int:
@@ -41,6 +50,12 @@ def shapes(draw: st.DrawFn, most_stages: int = 4, most_replicas: int = 3) -> Pip
 @st.composite
 def schedules(draw: st.DrawFn, most_stages: int = 4, most_replicas: int = 3) -> Schedule:
     """A schedule of any name for a random pipeline."""
-    shape = draw(shapes(most_stages, most_replicas))
-    name = draw(st.sampled_from(NAMES))
+    name = draw(st.sampled_from(list(GENERATORS)))
+    if name in NAMES:
+        shape = draw(shapes(most_stages, most_replicas))
+    else:
+        degree, depth = draw(st.integers(1, most_replicas)), draw(st.integers(1, most_stages))
+        microbatches = draw(st.integers(1, 2 * depth + 1)) * degree
+        base = PipelineShape(replicas=(degree,) * depth, microbatches=microbatches)
+        shape = GENERATORS[name].shape(base, draw(st.integers(1, 3)))
     return generate(name, shape, draw(st.integers(1, 3)), draw(st.integers(0, 3)))

@@ -8,7 +8,7 @@ from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.arrivals import sends_proven_by
 from diaulos.schedules.generators import generate
 from diaulos.schedules.order import execution_order
-from diaulos.schedules.schedule import PipelineShape
+from diaulos.schedules.shape import PipelineShape
 
 
 @given(

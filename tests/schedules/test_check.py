@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from diaulos.errors import CheckError
 from diaulos.schedules.actions import Action, Kind, parse_action
 from diaulos.schedules.check import check
+from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.generators import generate
-from diaulos.schedules.order import ScheduleError
-from diaulos.schedules.schedule import PipelineShape, Schedule, parse_actions
-from diaulos.schedules.simulate import Link, StageCosts, simulate
+from diaulos.schedules.schedule import Schedule, parse_actions
+from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.simulate import simulate
 from tests.schedules.ranks import runs_on_ranks
 from tests.schedules.shapes import line, schedules
 
@@ -54,10 +56,10 @@ def test_a_dropped_action_is_missed(schedule: Schedule, data: st.DataObject) -> 
     assert error.rank == rank
     assert error.index >= index
     assert f"rank {rank}" in str(error)
-    told = [str(replace(dropped, version=None))]
+    told = [str(dropped._replace(version=None))]
     if dropped.kind is Kind.UPDATE:
         told.append(f"it needs version {dropped.number + 1}, and the newest is {dropped.number}")
-    if dropped.kind is Kind.BACKWARD:
+    if dropped.kind.ends_backward:
         told.append("are in flight, and at most")
     assert any(words in str(error) for words in told)
 
@@ -77,26 +79,27 @@ def test_a_doubled_action_is_refused(schedule: Schedule, data: st.DataObject) ->
 def other_version(action: Action, _: Schedule, data: st.DataObject) -> Action:
     assume(action.kind.is_compute)
     versions = st.none() | st.integers(0, 9)
-    return replace(action, version=data.draw(versions.filter(lambda v: v != action.version)))
+    return action._replace(version=data.draw(versions.filter(lambda v: v != action.version)))
 
 
 def other_replica(action: Action, schedule: Schedule, _: st.DataObject) -> Action:
     assume(not action.kind.is_of_batch)
-    degree = schedule.shape.replicas[action.stage]
+    degree = len(schedule.shape.ranks_of(action.stage))
     assume(degree > 1)
     within = action.number % schedule.shape.microbatches
     changed = (within // degree) * degree + (within + 1) % degree
-    return replace(action, number=action.number - within + changed)
+    return action._replace(number=action.number - within + changed)
 
 
 def other_stage(action: Action, schedule: Schedule, data: st.DataObject) -> Action:
-    stages = st.integers(0, schedule.shape.stages).filter(lambda stage: stage != action.stage)
-    return replace(action, stage=data.draw(stages))
+    held = schedule.shape.stages_of(schedule.shape.ranks_of(action.stage)[0])
+    stages = st.integers(0, schedule.shape.stages).filter(lambda stage: stage not in held)
+    return action._replace(stage=data.draw(stages))
 
 
 def other_batch(action: Action, schedule: Schedule, _: st.DataObject) -> Action:
     shift = schedule.batches * (1 if action.kind.is_of_batch else schedule.shape.microbatches)
-    return replace(action, number=action.number + shift)
+    return action._replace(number=action.number + shift)
 
 
 @pytest.mark.parametrize("change", [other_version, other_replica, other_stage, other_batch])
@@ -134,7 +137,7 @@ def test_a_moved_action_is_refused_unless_ranks_can_run_it(
         computations = sum(
             not (a.kind.is_send or a.kind.is_receive) for r in moved.actions for a in r
         )
-        reductions = moved.batches * moved.shape.ranks
+        reductions = moved.batches * moved.shape.ranks * moved.shape.chunks
         assert len(simulate(moved, costs, Link()).events) == computations - reductions
     else:
         event("illegal")
@@ -220,7 +223,7 @@ def test_a_version_in_use_is_not_overwritten() -> None:
     error = refusal(with_row(schedule, 0, list(row)))
     assert str(error.action) == "0UPDATE1"
     assert "0REDUCE1 must come first" in str(error)
-    keeps_one = replace(schedule, gradient_delay=0)
+    keeps_one = replace(schedule, gradient_delays=(0, 0))
     assert "computes with version 1" in str(refusal(keeps_one))
 
 

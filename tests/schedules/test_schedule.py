@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from diaulos.errors import InputError
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.generators import generate
-from diaulos.schedules.schedule import PipelineShape, Schedule, format_actions, parse_actions
+from diaulos.schedules.schedule import Schedule, format_actions, parse_actions
+from diaulos.schedules.shape import PipelineShape
 from tests.schedules.shapes import line, schedules, shapes
 
 
@@ -94,7 +95,7 @@ def test_impossible_shapes_are_refused(
 @given(schedule=schedules(), microbatch=st.integers(0, 10**6))
 def test_versions_follow_the_law(schedule: Schedule, microbatch: int) -> None:
     """Batch t computes with version max(t - delay, 0), of which delay + 1 are kept."""
-    delay = {"gpipe": 0, "1f1b": 0, "2bw": 1}[schedule.name]
     batch = math.floor(microbatch / schedule.shape.microbatches)
-    assert schedule.version_of(microbatch) == max(batch - delay, 0)
-    assert schedule.weight_versions == delay + 1
+    for stage, delay in enumerate(schedule.gradient_delays):
+        assert schedule.version_of(stage, microbatch) == max(batch - delay, 0)
+        assert schedule.weight_versions[stage] == delay + 1

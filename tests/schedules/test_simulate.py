@@ -12,9 +12,12 @@ from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.generators import generate
-from diaulos.schedules.schedule import PipelineShape, Schedule
-from diaulos.schedules.simulate import Link, StageCosts, plan_costs, simulate, simulate_plan
+from diaulos.schedules.plans import plan_costs, simulate_plan
+from diaulos.schedules.schedule import Schedule
+from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import Timeline
 from tests.schedules.shapes import line, schedules
 
@@ -109,7 +112,8 @@ def priced(draw: st.DrawFn) -> tuple[Schedule, list[StageCosts]]:
     costs = [
         StageCosts(
             forward_seconds=draw(seconds),
-            backward_seconds=draw(seconds),
+            backward_seconds=20.0 + draw(seconds),
+            weight_backward_seconds=draw(seconds),
             update_seconds=draw(seconds),
             reduce_seconds=draw(seconds),
         )
@@ -142,21 +146,31 @@ def test_every_action_ends_as_early_as_the_definition_says(
         if action.kind.is_receive:
             send = action.matching_send()
             return max(before, end(shape.rank_of(send.stage, send.number), index[send]) + latency)
+        cost = costs[action.stage]
         if action.kind is Kind.UPDATE:
-            reduced = max(reduced_by(other, action.number) for other in range(shape.ranks))
-            return max(before, reduced) + costs[action.stage].update_seconds
-        if action.kind is Kind.FORWARD:
-            return before + costs[action.stage].forward_seconds
-        if action.kind is Kind.BACKWARD:
-            return before + costs[action.stage].backward_seconds
-        return before
+            alone = schedule.updates_stage_by_stage
+            reduced = max(
+                reduced_by(other, stage, action.number)
+                for stage in ([action.stage] if alone else range(shape.stages))
+                for other in shape.ranks_of(stage)
+            )
+            return max(before, reduced) + cost.update_seconds
+        whole, weights = cost.backward_seconds, cost.weight_backward_seconds
+        return before + {
+            Kind.FORWARD: cost.forward_seconds,
+            Kind.BACKWARD: whole,
+            Kind.INPUT_BACKWARD: whole - weights,
+            Kind.WEIGHT_BACKWARD: weights,
+        }.get(action.kind, 0.0)
 
     @cache
-    def reduced_by(rank: int, batch: int) -> float:
-        stage = shape.stage_of(rank)
-        ready = end(rank, rows[rank].index(Action(stage, Kind.REDUCE, batch)))
-        if batch > schedule.first_batch:
-            ready = max(ready, reduced_by(rank, batch - 1))
+    def reduced_by(rank: int, stage: int, batch: int) -> float:
+        """The end of a reduction, which waits for those before it on the rank."""
+        at = rows[rank].index(Action(stage, Kind.REDUCE, batch))
+        earlier = [a for a in rows[rank][:at] if a.kind is Kind.REDUCE]
+        ready = end(rank, at)
+        if earlier:
+            ready = max(ready, reduced_by(rank, earlier[-1].stage, earlier[-1].number))
         return ready + costs[stage].reduce_seconds
 
     timeline = simulate(schedule, costs, Link(latency_seconds=latency))
@@ -290,7 +304,9 @@ GRAPH = LayerGraph(
         Edge(source=0, target=2, bytes=32),
     ),
 )
-CLUSTER = Cluster.flat(devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25)
+CLUSTER = Cluster.flat(
+    devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25
+)
 
 
 def planned(*stages: tuple[tuple[int, ...], int], microbatches: int = 4) -> Plan:

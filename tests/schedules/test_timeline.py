@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind, parse_action
+from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.generators import generate
-from diaulos.schedules.simulate import Link, StageCosts, simulate
+from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import (
     Event,
     MemoryPoint,
@@ -98,7 +99,9 @@ finite = st.floats(0, 1e12, allow_nan=False)
 events = st.builds(
     Event,
     rank=st.integers(0, 9),
-    action=st.builds(Action, st.integers(0, 9), st.sampled_from(Kind), st.integers(0, 99)),
+    action=st.builds(
+        Action, st.integers(0, 9), st.sampled_from(Kind), st.integers(0, 99), st.none()
+    ),
     start_seconds=finite,
     end_seconds=finite,
 )

@@ -27,7 +27,7 @@ from diaulos.pricing.training_memory import with_training_state
 from diaulos.reporting.svg import comparison_svg
 from diaulos.reporting.tables import plan_table
 from diaulos.reporting.trace import write_trace
-from diaulos.schedules.simulate import simulate_plan
+from diaulos.schedules.plans import simulate_plan
 from diaulos.schedules.timeline import Timeline, write_timeline
 from diaulos.training.compare import compare_gradients
 from diaulos.training.launch import launch

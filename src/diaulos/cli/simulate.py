@@ -1,21 +1,26 @@
 """`diaulos simulate`: when each rank does what, of a plan or of equal stages for learning."""
 
-import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
-from diaulos.clusters.files import read_cluster
+from diaulos.cli.pipeline import (
+    EqualStages,
+    Pipeline,
+    equal_stages,
+    planned,
+    refuse_beside_plan,
+    refuse_without_plan,
+)
 from diaulos.documents import write_text
 from diaulos.errors import InputError
 from diaulos.planning.evaluate import fits
-from diaulos.planning.files import read_plan
 from diaulos.reporting.summary import (
     ScheduleSummary,
     counted_versions,
@@ -25,33 +30,37 @@ from diaulos.reporting.summary import (
 )
 from diaulos.reporting.svg import comparison_svg, schedule_svg
 from diaulos.reporting.trace import write_trace
+from diaulos.schedules.bubbles import Bubble, bubble_by_cause
 from diaulos.schedules.check import check
+from diaulos.schedules.endless import update_slack
 from diaulos.schedules.generators import GENERATORS, generate
-from diaulos.schedules.schedule import PipelineShape, Schedule, format_actions
-from diaulos.schedules.simulate import Link, StageCosts, plan_costs
-from diaulos.schedules.simulate import simulate as run_schedule
+from diaulos.schedules.schedule import Schedule, format_actions
+from diaulos.schedules.simulate import Simulator
 from diaulos.schedules.timeline import Timeline, read_timeline
 from diaulos.units import format_bytes
 
-ScheduleName = Literal["gpipe", "1f1b", "2bw", "all"]
+ScheduleName = Literal[
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "breadth-first",
+    "2bw",
+    "pipedream",
+    "pipedream-vertical",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "dualpipe-v",
+    "all",
+]
 _BATCHES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """What is simulated, whatever it comes from."""
-
-    shape: PipelineShape
-    costs: Sequence[StageCosts]
-    link: Link
-    memory_bytes: float = math.inf
-    """Of each device."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     schedule: Schedule
     timeline: Timeline
+    bubble: Bubble
 
 
 def simulate(
@@ -64,6 +73,9 @@ def simulate(
     width: int | None = None,
     forward: float | None = None,
     backward: float | None = None,
+    backward_input: float | None = None,
+    backward_weight: float | None = None,
+    chunks: int | None = None,
     schedule: Annotated[list[ScheduleName] | None, Parameter(negative=())] = None,
     batches: int | None = None,
     measured: Path | None = None,
@@ -95,6 +107,14 @@ def simulate(
         Seconds of a microbatch's forward on a stage, where there is no plan; 1 if absent.
     backward
         Seconds of its backward; 2 if absent.
+    backward_input
+        Seconds of the half of the backward that gives the gradient of the input; given together
+        with the other half, instead of --backward. Half of the backward if absent.
+    backward_weight
+        Seconds of the half that gives the gradients of the weights.
+    chunks
+        Into how many stages interleaved and breadth-first schedules cut what a rank holds; 2 if
+        absent. Forward and backward seconds are those of all of them.
     schedule
         Which to simulate; may be given several times. All if absent.
     batches
@@ -114,14 +134,22 @@ def simulate(
 
     """
     ran = None if measured is None else read_timeline(measured)
+    equal = EqualStages(
+        depth=depth,
+        microbatches=microbatches,
+        width=width,
+        forward=forward,
+        backward=backward,
+        backward_input=backward_input,
+        backward_weight=backward_weight,
+        chunks=chunks,
+    )
     if plan is None:
-        _refuse_without_plan(graph=graph, cluster=cluster)
-        pipeline = _equal_stages(depth, microbatches, width, (forward, backward))
+        refuse_without_plan(graph=graph, cluster=cluster)
+        pipeline = equal_stages(equal)
     else:
-        _refuse_beside_plan(
-            depth=depth, microbatches=microbatches, width=width, forward=forward, backward=backward
-        )
-        pipeline = _planned(plan, graph, cluster)
+        refuse_beside_plan(equal)
+        pipeline = planned(plan, graph, cluster)
     if batches is None:
         batches = _BATCHES if ran is None else len(ran.batch_ends_seconds)
     runs = _simulate_all(pipeline, schedule or ["all"], batches)
@@ -136,71 +164,36 @@ def simulate(
     _note_what_does_not_fit(runs, pipeline.memory_bytes)
 
 
-def _equal_stages(
-    depth: int | None,
-    microbatches: int | None,
-    width: int | None,
-    seconds: tuple[float | None, float | None],
-) -> _Pipeline:
-    if depth is None or microbatches is None:
-        raise InputError(
-            "there is neither a plan nor --depth with --microbatches",
-            "one of them says what to simulate",
-            "for example diaulos simulate --depth 4 --microbatches 8",
-        )
-    width = 1 if width is None else width
-    for name, value in (("depth", depth), ("microbatches", microbatches), ("width", width)):
-        if value < 1:
-            raise InputError(f"--{name} is {value}", "it must be at least 1")
-    forward, backward = seconds
-    cost = StageCosts(
-        forward_seconds=1.0 if forward is None else forward,
-        backward_seconds=2.0 if backward is None else backward,
-    )
-    shape = PipelineShape(replicas=(width,) * depth, microbatches=microbatches * width)
-    return _Pipeline(shape, [cost] * depth, Link())
-
-
-def _refuse_beside_plan(**flags: float | None) -> None:
-    for name, value in flags.items():
-        if value is not None:
-            raise InputError(f"--{name} is given beside a plan", "the plan says what to simulate")
-
-
-def _refuse_without_plan(**flags: Path | None) -> None:
-    for name, value in flags.items():
-        if value is not None:
-            raise InputError(f"--{name} is given without a plan", "the plan file comes first")
-
-
-def _planned(path: Path, graph: Path | None, cluster: Path | None) -> _Pipeline:
-    given = None if cluster is None else read_cluster(cluster)
-    stored = read_plan(path, graph_path=graph, cluster=given).checked()
-    if not stored.graph_is_unchanged:
-        note(f"{stored.graph_path} is not the graph that the plan was made from")
-    if not all(option.is_split for option in stored.plan_options()):
-        note(
-            "forward and backward were not measured apart: the backward counts as twice the forward"
-        )
-    costs = plan_costs(stored.graph, stored.plan, stored.cluster)
-    shape, link = PipelineShape.of(stored.plan), Link.of(stored.cluster)
-    return _Pipeline(shape, costs, link, stored.cluster.largest_memory_bytes)
-
-
-def _simulate_all(pipeline: _Pipeline, names: Sequence[str], batches: int) -> dict[str, _Run]:
+def _simulate_all(pipeline: Pipeline, names: Sequence[str], batches: int) -> dict[str, _Run]:
     """The runs by schedule; what only `all` asked for and cannot run is noted and left out."""
     runs = {}
     for name in dict.fromkeys(GENERATORS if "all" in names else names):
         try:
-            schedule = generate(name, pipeline.shape, batches)
+            runs[name] = _simulate_one(pipeline, name, batches)
         except InputError as error:
             if name in names or batches < 1:
                 raise
             note(f"{name} is left out: {error}")
-            continue
-        check(schedule)
-        runs[name] = _Run(schedule, run_schedule(schedule, pipeline.costs, pipeline.link))
     return runs
+
+
+def _simulate_one(pipeline: Pipeline, name: str, batches: int) -> _Run:
+    generator = GENERATORS[name]
+    if generator.chunks != 1 and pipeline.chunks is None:
+        raise InputError(
+            "the plan has one stage a rank",
+            f"{name} needs several",
+            "simulate it with --depth, --microbatches and --chunks",
+        )
+    schedule = generate(name, generator.shape(pipeline.shape, pipeline.chunks or 1), batches)
+    check(schedule)
+    simulator = Simulator(schedule)
+    costs = pipeline.costs_of(schedule.shape)
+    timeline = simulator.timeline(costs, pipeline.link)
+    bubble = bubble_by_cause(simulator, costs, pipeline.link, timeline)
+    # A batch is the same work for all, also where each of its microbatches makes an update.
+    timeline = replace(timeline, microbatches=pipeline.shape.microbatches)
+    return _Run(schedule, timeline, bubble)
 
 
 def _note_what_does_not_fit(runs: Mapping[str, _Run], memory_bytes: float) -> None:
@@ -253,19 +246,38 @@ def _print(runs: Mapping[str, _Run], ran: Timeline | None, *, as_text: bool, as_
     if ran is not None:
         summaries["measured"] = summarise(ran, counted_versions(ran))
     if as_json:
-        document = _document([run.schedule for run in runs.values()], summaries)
-        print_json(document)
+        print_json(_document(runs, summaries))
     else:
         make_console().print(summary_table(summaries))
 
 
 def _document(
-    schedules: Sequence[Schedule], summaries: Mapping[str, ScheduleSummary]
+    runs: Mapping[str, _Run], summaries: Mapping[str, ScheduleSummary]
 ) -> dict[str, object]:
-    shape = schedules[0].shape
+    entries = {name: summary_document(summary) for name, summary in summaries.items()}
+    for name, run in runs.items():
+        entries[name] |= _details(run)
+    first = next(iter(runs.values()))
+    shape = first.schedule.shape
     return {
         "replicas": list(shape.replicas),
-        "microbatches": shape.microbatches,
-        "batches": schedules[0].batches,
-        "schedules": {name: summary_document(summary) for name, summary in summaries.items()},
+        "microbatches": first.timeline.microbatches,
+        "batches": len(first.timeline.batch_ends_seconds),
+        "schedules": entries,
     }
+
+
+def _details(run: _Run) -> dict[str, object]:
+    """What only a simulated run has."""
+    schedule, timeline = run.schedule, run.timeline
+    details: dict[str, object] = {
+        "stages_per_rank": schedule.shape.chunks,
+        "bubble_by_cause": asdict(run.bubble),
+        "busy_seconds": [timeline.busy_seconds(rank) for rank in range(timeline.ranks)],
+    }
+    if schedule.name == "2bw":
+        details["update_slack"] = list(update_slack(schedule.shape))
+    if timeline.resident:
+        peaks = [timeline.peak_memory(rank) for rank in range(timeline.ranks)]
+        details["memory_peaks"] = [asdict(peak) for peak in peaks]
+    return details

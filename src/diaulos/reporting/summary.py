@@ -25,15 +25,16 @@ class ScheduleSummary:
     """The idle share of all ranks over the whole run, its filling and draining included."""
     step_bubble_fraction: float
     """The idle share of all ranks within a step."""
-    peak_in_flight: tuple[int, ...]
-    """By stage, of the replica that has most."""
-    weight_versions: int
-    """The most that a rank keeps."""
+    peak_in_flight: tuple[float, ...]
+    """By stage, or by rank where ranks hold several; of the replica that has most. A microbatch in
+    flight on one of v stages of a rank counts as 1/v."""
+    weight_versions: tuple[int, ...]
+    """The most that are kept of each stage."""
     peak_memory_bytes: tuple[float, ...]
     """By stage, of the replica that holds most; empty where memory is not known."""
 
 
-def summarise(timeline: Timeline, weight_versions: int) -> ScheduleSummary:
+def summarise(timeline: Timeline, weight_versions: Sequence[int]) -> ScheduleSummary:
     """A timeline in numbers."""
     stages = ranks_by_stage(timeline)
     memory = [max(map(timeline.peak_memory_bytes, ranks)) for ranks in stages]
@@ -43,19 +44,32 @@ def summarise(timeline: Timeline, weight_versions: int) -> ScheduleSummary:
         bubble_fraction=timeline.bubble_fraction,
         step_bubble_fraction=timeline.step_bubble_fraction,
         peak_in_flight=peak_in_flight(timeline),
-        weight_versions=weight_versions,
+        weight_versions=tuple(weight_versions),
         peak_memory_bytes=tuple(memory) if any(memory) else (),
     )
 
 
-def peak_in_flight(timeline: Timeline) -> tuple[int, ...]:
-    """The most microbatches in flight on a replica of each stage."""
-    return tuple(max(map(timeline.peak_in_flight, ranks)) for ranks in ranks_by_stage(timeline))
+def peak_in_flight(timeline: Timeline) -> tuple[float, ...]:
+    """The most microbatches in flight on a replica of each stage, or of each rank's stages."""
+    return tuple(
+        max(_share(timeline.peak_in_flight(rank), len(timeline.stages_of(rank))) for rank in ranks)
+        for ranks in ranks_by_stage(timeline)
+    )
 
 
-def counted_versions(timeline: Timeline) -> int:
-    """The most weight versions that are newest or in use on a rank at a time."""
-    return max(_versions_alive(timeline.of_rank(rank)) for rank in range(timeline.ranks))
+def _share(count: int, chunks: int) -> float:
+    """Whole numbers stay whole."""
+    return count // chunks if count % chunks == 0 else count / chunks
+
+
+def counted_versions(timeline: Timeline) -> tuple[int, ...]:
+    """The most weight versions of each stage that are newest or in use on a rank at a time."""
+    most: dict[int, int] = {}
+    for rank in range(timeline.ranks):
+        for stage in timeline.stages_of(rank):
+            events = (event for event in timeline.of_rank(rank) if event.action.stage == stage)
+            most[stage] = max(_versions_alive(events), most.get(stage, 0))
+    return tuple(most[stage] for stage in sorted(most))
 
 
 def _versions_alive(events: Iterable[Event]) -> int:
@@ -65,9 +79,9 @@ def _versions_alive(events: Iterable[Event]) -> int:
         action = event.action
         if action.kind is Kind.FORWARD:
             in_flight[action.number] = action.version
-        elif action.kind is Kind.BACKWARD:
+        elif action.kind.ends_backward:
             in_flight.pop(action.number, None)
-        else:
+        elif action.kind is Kind.UPDATE:
             newest = action.number + 1
         most = max(most, len({newest, *in_flight.values()} - {None}))
     return most
@@ -84,7 +98,7 @@ def median_seconds(timeline: Timeline, kind: Kind) -> tuple[float, ...]:
 
 def summary_document(summary: ScheduleSummary) -> dict[str, Any]:
     """The JSON of a summary; memory is left out where it is not known."""
-    document = asdict(summary)
+    document = {"makespan": summary.makespan_seconds, **asdict(summary)}
     if not summary.peak_memory_bytes:
         del document["peak_memory_bytes"]
     return document
@@ -106,13 +120,18 @@ def summary_table(summaries: dict[str, ScheduleSummary]) -> Table:
             f"{summary.step_bubble_fraction:.1%}",
             format_seconds(summary.makespan_seconds),
             f"{summary.bubble_fraction:.1%}",
-            str(summary.weight_versions),
-            join_some(map(str, summary.peak_in_flight), most=8),
+            _one_or_all(summary.weight_versions),
+            join_some((f"{peak:g}" for peak in summary.peak_in_flight), most=8),
         ]
         if with_memory:
             cells.append(join_some(map(format_bytes, summary.peak_memory_bytes), most=8))
         table.add_row(*cells)
     return table
+
+
+def _one_or_all(counts: Sequence[int]) -> str:
+    """One number where all are equal."""
+    return join_some(map(str, counts if len(set(counts)) > 1 else counts[:1]), most=4)
 
 
 def join_some(texts: Iterable[str], most: int = 16) -> str:

@@ -37,9 +37,11 @@ FILLS: Mapping[tuple[Kind, int], Fill] = MappingProxyType(
         (Kind.FORWARD, 1): Fill("#0b4f8a", PAPER),
         (Kind.BACKWARD, 0): Fill("#f6b45c", INK),
         (Kind.BACKWARD, 1): Fill("#c2500d", PAPER),
+        (Kind.WEIGHT_BACKWARD, 0): Fill("#b58ad6", INK),
+        (Kind.WEIGHT_BACKWARD, 1): Fill("#3d1a63", PAPER),
     }
 )
-"""By kind and parity of the weight version.
+"""By kind and parity of the weight version; the input half of a backward looks like a whole one.
 
 Blue against orange is told apart by all common kinds of colour vision, and light against dark by
 everybody.
@@ -83,8 +85,9 @@ def draw_row(row: Row, top: float, scale: TimeScale, font: float) -> Iterator[st
     yield from _grid(row, top, scale)
     shown = [event for event in row.events if event.start_seconds < scale.end_seconds]
     for (kind, parity), fill in FILLS.items():
+        kinds = {kind, Kind.INPUT_BACKWARD} if kind is Kind.BACKWARD else {kind}
         events = [
-            e for e in shown if e.action.kind is kind and (e.action.version or 0) % 2 == parity
+            e for e in shown if e.action.kind in kinds and (e.action.version or 0) % 2 == parity
         ]
         yield from _draw_boxes(events, fill, (top, row.height), scale, font)
     yield from _draw_updates((e for e in shown if e.action.kind is Kind.UPDATE), row, top, scale)

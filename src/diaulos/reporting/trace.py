@@ -16,7 +16,15 @@ from diaulos.reporting.window import shifted_events
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.timeline import Event, Timeline
 
-_WORDS = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward", Kind.UPDATE: "update"}
+_WORDS = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.INPUT_BACKWARD: "input backward",
+    Kind.WEIGHT_BACKWARD: "weight backward",
+    Kind.UPDATE: "update",
+}
+_STEPS = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_BACKWARD: -1}
+"""To which stage from its own a computation hands its result."""
 
 
 def trace_document(
@@ -94,7 +102,7 @@ def _flows(process: int, slices: dict[Action, dict[str, Any]]) -> Iterator[dict[
     """From each computation to the one on the neighbouring stage that takes its result."""
     by_place = {(a.kind, a.stage, a.number): found for a, found in slices.items()}
     for number, ((kind, stage, microbatch), source) in enumerate(by_place.items()):
-        step = {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(kind, 0)
+        step = _STEPS.get(kind, 0)
         target = by_place.get((kind, stage + step, microbatch))
         if step == 0 or target is None:
             continue

@@ -2,12 +2,14 @@
 
 An action is written as its stage, its kind and its number: `2F0` is the forward of microbatch 0 on
 stage 2, `1SEND_B3` sends the gradient of microbatch 3 from stage 1 backwards, `0UPDATE4` applies
-the update of batch 4. Forwards and backwards carry the weight version that they use: `2F9@1`.
+the update of batch 4. A backward is done whole, `1B3`, or in two halves: `1I3` gives the gradient
+of the stage's input, which the stage before waits for, and `1W3` that of its weights, which nobody
+waits for but the update. Forwards and backwards carry the weight version that they use: `2F9@1`.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from diaulos.errors import InputError
 
@@ -17,6 +19,9 @@ class Kind(Enum):
 
     FORWARD = "F"
     BACKWARD = "B"
+    """Both halves at once."""
+    INPUT_BACKWARD = "I"
+    WEIGHT_BACKWARD = "W"
     SEND_FORWARD = "SEND_F"
     RECEIVE_FORWARD = "RECV_F"
     SEND_BACKWARD = "SEND_B"
@@ -27,8 +32,14 @@ class Kind(Enum):
     """Apply the optimizer to a batch: makes the next weight version."""
 
     def __init__(self, text: str) -> None:
-        self.is_compute = text in ("F", "B")
-        """Whether it is a forward or a backward."""
+        self.code = len(self.__class__.__members__)
+        """Its place among the kinds, for columns of numbers."""
+        self.is_compute = text in ("F", "B", "I", "W")
+        """Whether it is a forward, a backward or a half of one."""
+        self.gives_gradient = text in ("B", "I")
+        """Whether the stage before can go on once it is done."""
+        self.ends_backward = text in ("B", "W")
+        """Whether the microbatch is no longer in flight once it is done."""
         self.is_send = text.startswith("SEND")
         """Whether it gives a tensor to another stage."""
         self.is_receive = text.startswith("RECV")
@@ -40,8 +51,7 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One step of one rank."""
 
     stage: int
@@ -49,7 +59,7 @@ class Action:
     number: int
     """The microbatch, counted through all batches; for REDUCE and UPDATE the batch."""
     version: int | None = None
-    """The weight version that a forward or backward uses: how many updates it has seen."""
+    """The weight version that a computation uses: how many updates it has seen."""
 
     def __str__(self) -> str:
         tag = "" if self.version is None else f"@{self.version}"
@@ -68,7 +78,8 @@ class Action:
         return Action(self.stage - 1, Kind.RECEIVE_BACKWARD, self.number)
 
 
-_PATTERN = re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|REDUCE|UPDATE|F|B)(\d+)(?:@(\d+))?")
+_KINDS = "|".join(sorted((kind.value for kind in Kind), key=len, reverse=True))
+_PATTERN = re.compile(rf"(\d+)({_KINDS})(\d+)(?:@(\d+))?", re.ASCII)
 
 
 def parse_action(text: str) -> Action:

@@ -30,6 +30,10 @@ def sends_proven_by(schedule: Schedule, rank: int) -> Mapping[Action, tuple[Acti
 
 
 def _peers(schedule: Schedule, rank: int) -> list[int]:
-    shape, stage = schedule.shape, schedule.shape.stage_of(rank)
-    stages = [other for other in (stage - 1, stage + 1) if 0 <= other < shape.stages]
-    return [peer for other in stages for peer in shape.ranks_of(other)]
+    """The ranks that hold a stage before or behind one of this rank's."""
+    shape = schedule.shape
+    stages = {stage + step for stage in shape.stages_of(rank) for step in (-1, 1)}
+    peers = {
+        peer for stage in stages if 0 <= stage < shape.stages for peer in shape.ranks_of(stage)
+    }
+    return sorted(peers - {rank})

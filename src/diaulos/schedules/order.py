@@ -1,106 +1,202 @@
-"""The order in which the actions of all ranks can happen, or the reason why they cannot."""
+"""The order in which the actions of all ranks can happen, or the reason why they cannot.
+
+A rank does its actions one after another and waits at a receive for the matching send and at an
+update for reductions. A schedule falls so into stretches, which a rank does without waiting.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from diaulos.errors import CheckError
+import numpy as np
+
 from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.columns import Numbers
+from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.schedule import Schedule
 
+_NOBODY = -1
 
-class ScheduleError(CheckError):
-    """A schedule breaks a rule; the message names the first wrong action and shows it in place."""
 
-    def __init__(self, schedule: Schedule, rank: int, index: int, problem: str) -> None:
-        self.rank, self.index = rank, index
-        row = schedule.actions[rank]
-        self.action = row[index] if index < len(row) else None
-        around = range(max(0, index - 4), min(len(row), index + 4))
-        shown = " ".join(f">>{row[i]}<<" if i == index else str(row[i]) for i in around)
-        end = " >>(end)<<" if index >= len(row) else ""
-        name = f"action {index}, {self.action}" if self.action else "the end of its actions"
-        super().__init__(
-            f"schedule {schedule.name!r}, rank {rank}, {name}: {problem}\n"
-            f"  rank {rank}: {shown}{end}"
-        )
+class Stretch(NamedTuple):
+    """Actions `start` to `stop` (of all ranks, in one count) that a rank does without waiting."""
+
+    rank: int
+    start: int
+    stop: int
 
 
 def execution_order(schedule: Schedule) -> Iterator[tuple[int, Action]]:
     """Every (rank, action), each after all that it waits for.
 
-    An action waits for those before it on its rank, a receive for its matching send, and an update
-    for the reductions of all ranks. Sends do not wait for their receives. Raises `ScheduleError` at
-    a deadlock, with the circle of ranks that wait for each other.
+    Raises `ScheduleError` at a deadlock, with the circle of ranks that wait for each other.
     """
-    done: set[Action] = set()
-    reduced: Counter[int] = Counter()
-    position = [0] * len(schedule.actions)
-    ready = list(range(len(schedule.actions)))
-    waiting: dict[Action | int, list[int]] = {}
-    while ready:
-        rank = ready.pop()
-        row = schedule.actions[rank]
-        while position[rank] < len(row):
-            action = row[position[rank]]
-            awaited = _awaited(schedule, action, done, reduced)
-            if awaited is not None:
-                waiting.setdefault(awaited, []).append(rank)
-                break
+    starts = schedule.columns.starts
+    for rank, start, stop in stretches(schedule):
+        for action in schedule.actions[rank][start - starts[rank] : stop - starts[rank]]:
             yield rank, action
-            position[rank] += 1
-            if action.kind.is_send:
-                done.add(action)
-                ready += waiting.pop(action, [])
-            if action.kind is Kind.REDUCE:
-                reduced[action.number] += 1
-                if reduced[action.number] == schedule.shape.ranks:
-                    ready += waiting.pop(action.number, [])
-    _check_finished(schedule, position)
 
 
-def _awaited(
-    schedule: Schedule, action: Action, done: set[Action], reduced: Counter[int]
-) -> Action | int | None:
-    """What an action still waits for: a send, the number of a batch to be reduced, or nothing."""
-    if action.kind.is_receive and action.matching_send() not in done:
-        return action.matching_send()
-    if action.kind is Kind.UPDATE and reduced[action.number] < schedule.shape.ranks:
-        return action.number
-    return None
+def stretches(schedule: Schedule, *, sends_wait: bool = False) -> list[Stretch]:
+    """The stretches of all ranks, each after all that it waits for.
+
+    An action waits for those before it on its rank, a receive for its matching send, and an update
+    for the reductions of its batch: of all ranks, or of its stage where stages update on their own.
+    A send waits until the receive is reached only where `sends_wait`. Raises `ScheduleError` at a
+    deadlock, with the circle of ranks that wait for each other.
+    """
+    walk = _Walk(schedule, sends_wait=sends_wait)
+    walk.run()
+    if walk.is_stuck:
+        raise _deadlock(schedule, walk.position, sends_wait=sends_wait)
+    return walk.stretches
 
 
-def _check_finished(schedule: Schedule, position: list[int]) -> None:
-    """Raise where ranks are stuck: follow who waits for whom until a rank comes up twice."""
-    stuck = [rank for rank, row in enumerate(schedule.actions) if position[rank] < len(row)]
-    if not stuck:
-        return
-    rank, seen, story = stuck[0], [], []
-    while rank not in seen and position[rank] < len(schedule.actions[rank]):
+def partners(schedule: Schedule) -> Numbers:
+    """For each send the index of its receive and for each receive of its send; else -1."""
+    columns, stages = schedule.columns, schedule.shape.stages
+    span = schedule.microbatch_numbers
+    forwards = columns.is_kind(Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
+    sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+    is_message = sends | columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
+    border = columns.stage - (forwards != sends)
+    number = columns.number - span.start
+    inside = (border >= 0) & (border < stages) & (number >= 0) & (number < len(span))
+    message = (2 * border + forwards) * len(span) + number
+    partner = np.full(len(message), _NOBODY)
+    ends = []
+    for side in (is_message & inside & sends, is_message & inside & ~sends):
+        table = np.full(2 * stages * len(span), _NOBODY)
+        table[message[side]] = side.nonzero()[0]
+        ends.append((side, table))
+    (sending, sent), (receiving, received) = ends
+    partner[sending] = received[message[sending]]
+    partner[receiving] = sent[message[receiving]]
+    return partner
+
+
+class _Walk:
+    """All ranks going through their actions as far as they come."""
+
+    def __init__(self, schedule: Schedule, *, sends_wait: bool) -> None:
+        columns = schedule.columns
+        self.schedule = schedule
+        self.position = list(columns.starts[:-1])
+        """Of each rank, the action that it does next."""
+        self.ends = columns.starts[1:]
+        self.stretches: list[Stretch] = []
+        self.reduced: Counter[tuple[int, int]] = Counter()
+        """Reductions by batch and stage, or by batch alone."""
+        self.awaiting: dict[int | tuple[int, int], list[int]] = {}
+        """The ranks that wait for a rank to go on, or for reductions."""
+        stops = columns.is_kind(
+            Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD, Kind.REDUCE, Kind.UPDATE
+        )
+        if sends_wait:
+            stops |= columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+        indices = stops.nonzero()[0]
+        partner = partners(schedule)[indices]
+        is_passed = 0 if sends_wait else 1
+        """Whether a receive waits until its send is done, or only reached."""
+        needed = np.where(partner < 0, len(columns.rank), partner + is_passed)
+        first = np.searchsorted(indices, columns.starts)
+        rows = zip(
+            indices.tolist(), columns.kind[indices].tolist(),
+            columns.rank[partner].tolist(), needed.tolist(), strict=True,
+        )  # fmt: skip
+        listed = list(rows)
+        self.stops = [iter(listed[first[r] : first[r + 1]]) for r in range(len(self.position))]
+
+    @property
+    def is_stuck(self) -> bool:
+        return any(p < end for p, end in zip(self.position, self.ends, strict=True))
+
+    def run(self) -> None:
+        ready = list(range(len(self.position)))
+        stopped_at = [next(stops, None) for stops in self.stops]
+        reduce_code, update_code = Kind.REDUCE.code, Kind.UPDATE.code
+        position, awaiting = self.position, self.awaiting
+        while ready:
+            rank = ready.pop()
+            start, stop = position[rank], stopped_at[rank]
+            while stop is not None:
+                index, kind, peer, needed = stop
+                if kind == reduce_code:
+                    ready += self._count_reduction(index)
+                elif kind == update_code:
+                    awaited = self._missing_reductions(index)
+                    if awaited is not None:
+                        awaiting.setdefault(awaited, []).append(rank)
+                        break
+                elif position[peer] < needed:
+                    awaiting.setdefault(peer, []).append(rank)
+                    break
+                stop = next(self.stops[rank], None)
+            stopped_at[rank] = stop
+            end = self.ends[rank] if stop is None else stop[0]
+            position[rank] = end
+            if end > start:
+                self.stretches.append(Stretch(rank, start, end))
+                ready += awaiting.pop(rank, [])
+
+    def _count_reduction(self, index: int) -> list[int]:
+        """Count a reduction; the ranks that it sets free."""
+        key = self._reduction_of(index)
+        self.reduced[key] += 1
+        if self.reduced[key] == self._reductions_needed(key):
+            return self.awaiting.pop(key, [])
+        return []
+
+    def _missing_reductions(self, index: int) -> tuple[int, int] | None:
+        key = self._reduction_of(index)
+        return key if self.reduced[key] < self._reductions_needed(key) else None
+
+    def _reduction_of(self, index: int) -> tuple[int, int]:
+        columns = self.schedule.columns
+        alone = self.schedule.updates_stage_by_stage
+        return int(columns.number[index]), int(columns.stage[index]) if alone else -1
+
+    def _reductions_needed(self, key: tuple[int, int]) -> int:
+        shape = self.schedule.shape
+        return len(shape.ranks_of(key[1])) if key[1] >= 0 else shape.ranks * shape.chunks
+
+
+def _deadlock(schedule: Schedule, position: list[int], *, sends_wait: bool) -> ScheduleError:
+    """Follow who waits for whom until a rank comes up twice."""
+    starts = schedule.columns.starts
+    local = [index - start for index, start in zip(position, starts, strict=False)]
+    rank = next(r for r, row in enumerate(schedule.actions) if local[r] < len(row))
+    seen: list[int] = []
+    story: list[str] = []
+    while rank not in seen and local[rank] < len(schedule.actions[rank]):
         seen.append(rank)
-        action = schedule.actions[rank][position[rank]]
-        rank, sentence = _whom(schedule, position, rank, action)
-        story.append(sentence)
+        action = schedule.actions[rank][local[rank]]
+        needed, other = _whom(schedule, local, action)
+        row = schedule.actions[other]
+        comes = any(found[:3] == needed[:3] for found in row[local[other] :])
+        verdict = f"stands behind {row[local[other]]}" if comes else "never comes"
+        story.append(f"{action} on rank {rank} waits for {needed} on rank {other}, which {verdict}")
+        rank = other
     circle = seen.index(rank) if rank in seen else 0
     first = seen[circle]
-    problem = "deadlock: " + "; ".join(story[circle:])
-    raise ScheduleError(schedule, first, position[first], problem)
+    problem = "deadlock" + (" where sends wait for their receives: " if sends_wait else ": ")
+    return ScheduleError(schedule, first, local[first], problem + "; ".join(story[circle:]))
 
 
-def _whom(schedule: Schedule, position: list[int], rank: int, action: Action) -> tuple[int, str]:
-    """The rank that a stuck action waits for, and a sentence that says so."""
-    if action.kind.is_receive:
-        needed = action.matching_send()
-        other = schedule.shape.rank_of(needed.stage, needed.number)
-    else:
-        other = next(
-            other
-            for other, row in enumerate(schedule.actions)
-            if all(
-                (done.kind, done.number) != (Kind.REDUCE, action.number)
-                for done in row[: position[other]]
-            )
-        )
-        needed = Action(schedule.shape.stage_of(other), Kind.REDUCE, action.number)
-    row = schedule.actions[other]
-    verdict = f"stands behind {row[position[other]]}" if needed in row else "never comes"
-    return other, f"{action} on rank {rank} waits for {needed} on rank {other}, which {verdict}"
+def _whom(schedule: Schedule, local: list[int], action: Action) -> tuple[Action, int]:
+    """What a stuck action waits for, and on which rank."""
+    if action.kind is Kind.UPDATE:
+        return _missing_reduction(schedule, local, action)
+    needed = action.matching_send() if action.kind.is_receive else action.matching_receive()
+    return needed, schedule.shape.rank_of(needed.stage, needed.number)
+
+
+def _missing_reduction(schedule: Schedule, local: list[int], update: Action) -> tuple[Action, int]:
+    shape = schedule.shape
+    stages = [update.stage] if schedule.updates_stage_by_stage else range(shape.stages)
+    for stage in stages:
+        needed = Action(stage, Kind.REDUCE, update.number)
+        for rank in shape.ranks_of(stage):
+            if needed not in schedule.actions[rank][: local[rank]]:
+                return needed, rank
+    raise AssertionError

@@ -39,6 +39,31 @@ class MemoryPoint:
     bytes: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """What a rank holds all the time."""
+
+    fixed_bytes: float
+    """With one version of the weights."""
+    versions_bytes: float
+    """Of all further versions."""
+
+    @property
+    def bytes(self) -> float:
+        """All of it."""
+        return self.fixed_bytes + self.versions_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeak:
+    """When a rank holds most, and what."""
+
+    seconds: float
+    fixed_bytes: float
+    versions_bytes: float
+    activation_bytes: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
     """Computations and updates of all ranks, by time within each rank."""
@@ -48,6 +73,9 @@ class Timeline:
     """Of one batch, over all replicas."""
     events: tuple[Event, ...]
     memory: tuple[MemoryPoint, ...] = ()
+    """In the order of time within each rank."""
+    resident: tuple[Resident, ...] = ()
+    """By rank, the part of the memory that is always held."""
 
     def __post_init__(self) -> None:
         if not self.events:
@@ -72,6 +100,10 @@ class Timeline:
         """The events of a rank."""
         return self._by_rank[rank]
 
+    def stages_of(self, rank: int) -> tuple[int, ...]:
+        """The stages that a rank holds, as its events tell."""
+        return tuple(sorted({event.action.stage for event in self.of_rank(rank)}))
+
     def busy_seconds(self, rank: int) -> float:
         """How long a rank computes and updates."""
         return sum(event.seconds for event in self.of_rank(rank))
@@ -87,7 +119,7 @@ class Timeline:
         """When the last backward of each batch ends, batch by batch."""
         ends: dict[int, float] = {}
         for event in self.events:
-            if event.action.kind is Kind.BACKWARD:
+            if event.action.kind.ends_backward:
                 batch = event.action.number // self.microbatches
                 ends[batch] = max(event.end_seconds, ends.get(batch, event.end_seconds))
         return tuple(ends[batch] for batch in sorted(ends))
@@ -118,14 +150,30 @@ class Timeline:
         """The most bytes that a rank holds at a time, 0 where memory is not known."""
         return self._peak_bytes.get(rank, 0.0)
 
+    def peak_memory(self, rank: int) -> MemoryPeak:
+        """When a simulated rank first holds most, and what by kind."""
+        points = [point for point in self.memory if point.rank == rank]
+        most = max(points, key=lambda point: point.bytes)
+        always = self.resident[rank]
+        return MemoryPeak(
+            seconds=most.seconds,
+            fixed_bytes=always.fixed_bytes,
+            versions_bytes=always.versions_bytes,
+            activation_bytes=most.bytes - always.bytes,
+        )
+
     def peak_in_flight(self, rank: int) -> int:
-        """The most microbatches between forward and backward on a rank at a time."""
+        """The most microbatches between forward and the end of the backward on a rank at a time.
+
+        Counted apart for each stage that the rank holds.
+        """
         return max(self._in_flight(rank), default=0)
 
     def _in_flight(self, rank: int) -> Iterator[int]:
         count = 0
         for event in self.of_rank(rank):
-            count += {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(event.action.kind, 0)
+            kind = event.action.kind
+            count += (kind is Kind.FORWARD) - kind.ends_backward
             yield count
 
     @cached_property
@@ -159,6 +207,7 @@ def format_timeline(timeline: Timeline) -> dict[str, Any]:
             for event in timeline.events
         ],
         "memory": [[point.rank, point.seconds, point.bytes] for point in timeline.memory],
+        "resident": [[held.fixed_bytes, held.versions_bytes] for held in timeline.resident],
     }
 
 
@@ -169,7 +218,9 @@ def write_timeline(path: Path, timeline: Timeline) -> None:
 
 def read_timeline(path: Path) -> Timeline:
     """A timeline from a JSON file."""
-    fields = read_json(path).fields(("format", "name", "microbatches", "events", "memory"))
+    fields = read_json(path).fields(
+        ("format", "name", "microbatches", "events", "memory"), ("resident",)
+    )
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     return Timeline(
@@ -177,6 +228,10 @@ def read_timeline(path: Path) -> Timeline:
         microbatches=fields["microbatches"].integer(minimum=1),
         events=tuple(_parse_event(value) for value in fields["events"].items()),
         memory=tuple(_parse_point(value) for value in fields["memory"].items()),
+        resident=tuple(
+            _parse_resident(value)
+            for value in (fields["resident"].items() if "resident" in fields else ())
+        ),
     )
 
 
@@ -190,6 +245,11 @@ def _parse_event(value: Value) -> Event:
 def _parse_point(value: Value) -> MemoryPoint:
     rank, seconds, size = _cells(value, 3)
     return MemoryPoint(rank.integer(minimum=0), seconds.number(), size.number())
+
+
+def _parse_resident(value: Value) -> Resident:
+    fixed, versions = _cells(value, 2)
+    return Resident(fixed_bytes=fixed.number(), versions_bytes=versions.number())
 
 
 def _cells(value: Value, count: int) -> list[Value]:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from diaulos.errors import InputError
-from diaulos.schedules.schedule import PipelineShape
+from diaulos.schedules.shape import PipelineShape
 
 
 class Store(Protocol):

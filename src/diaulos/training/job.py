@@ -16,7 +16,8 @@ from diaulos.models.layers import LayeredModel
 from diaulos.planning.plan import Plan
 from diaulos.schedules.check import check
 from diaulos.schedules.generators import generate
-from diaulos.schedules.schedule import PipelineShape, Schedule
+from diaulos.schedules.schedule import Schedule
+from diaulos.schedules.shape import PipelineShape
 from diaulos.training.executor import (
     BatchSource,
     Executor,
@@ -31,6 +32,8 @@ from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
 from diaulos.training.stage import PlacedLayer, StageModule, place_layers
 from diaulos.training.weights import OptimizerFactory, WeightVersions
+
+RUN_BY_EXECUTOR = ("gpipe", "1f1b", "2bw")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,10 @@ class TrainingJob:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
         place_layers(self.model, self.graph, self.plan)
         generate(self.schedule, self.shape, 1)
+        if self.schedule not in RUN_BY_EXECUTOR:
+            raise InputError(
+                f"schedule is {self.schedule!r}", f"training runs {', '.join(RUN_BY_EXECUTOR)}"
+            )
 
     @property
     def shape(self) -> PipelineShape:
@@ -108,7 +115,7 @@ def train_rank(
     schedules = job.schedules()
     first = next(schedules)
     module = StageModule(placed[groups.stage], job.seed).to(groups.device)
-    weights = WeightVersions(module, first.weight_versions, job.make_optimizer)
+    weights = WeightVersions(module, first.weight_versions[groups.stage], job.make_optimizer)
     names = parameter_names(job.model)
     with (
         RankRecorder(groups.rank, folder) as recorder,

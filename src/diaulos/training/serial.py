@@ -37,7 +37,7 @@ def train_serially(job: TrainingJob) -> SerialRun:
     operation sees the same numbers, and sums are taken in the same order (a sum of two does not
     depend on it).
     """
-    delay = generate(job.schedule, job.shape, 1).gradient_delay
+    delay = generate(job.schedule, job.shape, 1).gradient_delays[0]
     placed = place_layers(job.model, job.graph, job.plan)
     module = StageModule([layer for stage in placed for layer in stage], job.seed)
     names = [name for name, _ in module.named_weights()]

@@ -1,0 +1,65 @@
+"""The actions of a schedule as columns of numbers, one entry per action, rank after rank.
+
+What is linear in the number of actions is done on these columns at once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import attrgetter, itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaulos.schedules.actions import Action, Kind
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NO_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Entry i of every column belongs to action i; the actions of rank r begin at `starts[r]`."""
+
+    starts: tuple[int, ...]
+    """Of each rank, and behind them the number of all actions."""
+    rank: Numbers
+    stage: Numbers
+    kind: Numbers
+    """The code of the action's kind."""
+    number: Numbers
+    version: Numbers
+    """`NO_VERSION` where an action has none."""
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[Action]]) -> "Columns":
+        """The columns of the actions of each rank."""
+        lengths = [len(row) for row in rows]
+        starts = tuple(accumulate(lengths, initial=0))
+        actions = list(chain.from_iterable(rows))
+
+        def column(value: Callable[[Action], int]) -> Numbers:
+            return np.fromiter(map(value, actions), np.int64, len(actions))
+
+        versions = (NO_VERSION if a.version is None else a.version for a in actions)
+        return Columns(
+            starts=starts,
+            rank=np.repeat(np.arange(len(rows)), lengths),
+            stage=column(itemgetter(0)),
+            kind=column(attrgetter("kind.code")),
+            number=column(itemgetter(2)),
+            version=np.fromiter(versions, np.int64, len(actions)),
+        )
+
+    def is_kind(self, *kinds: Kind) -> Flags:
+        """Where the actions are of one of these kinds."""
+        wanted = np.zeros(len(Kind), np.bool_)
+        wanted[[kind.code for kind in kinds]] = True
+        return wanted[self.kind]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The rank of an action and its place in the rank's row."""
+        rank = int(self.rank[index])
+        return rank, index - self.starts[rank]

@@ -1,0 +1,129 @@
+"""From the order of a rank's computations to all its actions.
+
+A generator gives only the order of forwards and backwards. What follows from it is added here, by
+one code for all of them: the sends and receives around each computation, the reduction after a
+stage's last backward of a batch, and the update before the first forward that needs it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.schedule import Schedule
+from diaulos.schedules.shape import PipelineShape
+
+Step = tuple[Kind, int, int]
+"""A computation: its kind, its stage, and which microbatch of the rank it is, from 0."""
+Order = Sequence[Step]
+
+
+def flushed(
+    name: str,
+    shape: PipelineShape,
+    batches: range,
+    *,
+    order_of: Callable[[int], Order],
+    limits: Sequence[int],
+) -> Schedule:
+    """The schedule whose ranks compute each batch in the order of their position.
+
+    Nothing is in flight between two batches. `limits` are the in-flight limits by position.
+    """
+    orders = [order_of(position) for position in range(shape.depth)]
+    empty = Schedule(
+        name=name,
+        shape=shape,
+        first_batch=batches.start,
+        batches=len(batches),
+        gradient_delays=(0,) * shape.stages,
+        in_flight_limits=tuple(limits),
+        actions=(),
+    )
+    return completed(
+        empty,
+        (
+            batch_by_batch(shape, rank, orders[shape.position_of(rank)], batches)
+            for rank in range(shape.ranks)
+        ),
+    )
+
+
+def batch_by_batch(shape: PipelineShape, rank: int, order: Order, batches: range) -> Iterator[Step]:
+    """An order of one batch, repeated, its microbatches counted through all batches and ranks."""
+    for batch in batches:
+        numbers = shape.microbatches_of(rank, batch)
+        for kind, stage, index in order:
+            yield kind, stage, numbers[index]
+
+
+def completed(empty: Schedule, orders: Iterable[Iterable[Step]]) -> Schedule:
+    """The schedule whose ranks compute in these orders, with all that follows from them.
+
+    The microbatches of the orders are counted through all batches and ranks.
+    """
+    rows = (tuple(_Row(empty, rank).of(order)) for rank, order in enumerate(orders))
+    return replace(empty, actions=tuple(rows))
+
+
+class _Row:
+    """The actions of one rank while they are put together."""
+
+    def __init__(self, schedule: Schedule, rank: int) -> None:
+        shape = schedule.shape
+        self.schedule = schedule
+        self.each = len(shape.microbatches_of(rank, 0))
+        self.stages = shape.stages_of(rank)
+        self.backwards = dict.fromkeys(self.stages, 0)
+        self.updates = dict.fromkeys(self.stages, schedule.first_batch)
+        self.fed_from_behind = {s: s > 0 and shape.is_handed_over(s - 1) for s in self.stages}
+        self.fed_from_ahead = {s: shape.is_handed_over(s) for s in self.stages}
+
+    def of(self, order: Iterable[Step]) -> list[Action]:
+        """All actions of the rank."""
+        row: list[Action] = []
+        version_of = self.schedule.version_of
+        for kind, stage, microbatch in order:
+            version = version_of(stage, microbatch)
+            if kind is Kind.FORWARD:
+                if self.updates[stage] < version:
+                    row += self._update(stage, version)
+                self._forward(row, stage, microbatch, version)
+            else:
+                self._backward(row, kind, stage, microbatch, version)
+        for stage in self.stages:
+            row += self._update(stage, self.schedule.batch_numbers.stop)
+        return row
+
+    def _update(self, stage: int, version: int) -> Iterator[Action]:
+        """The updates that make a version which does not exist yet."""
+        for batch in range(self.updates[stage], version):
+            yield Action(stage, Kind.UPDATE, batch)
+            self.updates[stage] = batch + 1
+
+    def _forward(self, row: list[Action], stage: int, microbatch: int, version: int) -> None:
+        if self.fed_from_behind[stage]:
+            row.append(Action(stage, Kind.RECEIVE_FORWARD, microbatch))
+        row.append(Action(stage, Kind.FORWARD, microbatch, version))
+        if self.fed_from_ahead[stage]:
+            row.append(Action(stage, Kind.SEND_FORWARD, microbatch))
+
+    def _backward(
+        self, row: list[Action], kind: Kind, stage: int, microbatch: int, version: int
+    ) -> None:
+        if kind.gives_gradient and self.fed_from_ahead[stage]:
+            row.append(Action(stage, Kind.RECEIVE_BACKWARD, microbatch))
+        row.append(Action(stage, kind, microbatch, version))
+        if kind.gives_gradient and self.fed_from_behind[stage]:
+            row.append(Action(stage, Kind.SEND_BACKWARD, microbatch))
+        if kind.ends_backward:
+            self._end_backward(row, stage)
+
+    def _end_backward(self, row: list[Action], stage: int) -> None:
+        """Hand the gradients over after a batch's last backward."""
+        self.backwards[stage] += 1
+        batches, rest = divmod(self.backwards[stage], self.each)
+        if rest == 0:
+            batch = self.schedule.first_batch + batches - 1
+            row.append(Action(stage, Kind.REDUCE, batch))
+            if self.schedule.updates_stage_by_stage:
+                row += self._update(stage, batch + 1)

@@ -1,0 +1,87 @@
+"""What the actions of a schedule cost: seconds and bytes of each stage, and the link."""
+
+import math
+from dataclasses import dataclass, fields, replace
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCosts:
+    """What one replica of a stage takes and holds."""
+
+    forward_seconds: float
+    """Of one microbatch."""
+    backward_seconds: float
+    """Of one microbatch, both halves."""
+    weight_backward_seconds: float | None = None
+    """Of the half that gives the gradients of the weights; half of the backward if not known."""
+    update_seconds: float = 0.0
+    """Of the optimizer, once per batch."""
+    reduce_seconds: float = 0.0
+    """Of the sum of the gradients over replicas, once per batch, beside the computations.
+
+    A rank's reductions run one after another.
+    """
+    output_bytes: float = 0.0
+    """Sent to the next stage per microbatch; as much comes back as a gradient."""
+    activation_bytes: float = 0.0
+    """Held for each microbatch in flight."""
+    fixed_bytes: float = 0.0
+    """Held all the time, with one version of the weights."""
+    version_bytes: float = 0.0
+    """Held all the time for each further version of the weights."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{field.name} is {value!r}", "it must be finite and at least 0")
+        if self.weight_seconds > self.backward_seconds:
+            raise InputError(
+                f"weight_backward_seconds is {self.weight_backward_seconds!r}",
+                f"it is a part of backward_seconds, {self.backward_seconds!r}",
+            )
+
+    @property
+    def weight_seconds(self) -> float:
+        """Of the half of a backward that gives the gradients of the weights."""
+        known = self.weight_backward_seconds
+        return self.backward_seconds / 2 if known is None else known
+
+    @property
+    def input_seconds(self) -> float:
+        """Of the half of a backward that gives the gradient of the input."""
+        return self.backward_seconds - self.weight_seconds
+
+    def divided(self, chunks: int) -> "StageCosts":
+        """Of one of so many equal parts of the stage; each hands on as much as the whole."""
+        parts = {
+            field.name: getattr(self, field.name) / chunks
+            for field in fields(self)
+            if field.name != "output_bytes" and getattr(self, field.name) is not None
+        }
+        return replace(self, **parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Between any two ranks; each direction carries one message at a time."""
+
+    latency_seconds: float = 0.0
+    bandwidth_bytes_per_second: float = math.inf
+    overlaps: bool = True
+    """Whether the sender goes on while a message is under way; else it waits until it has left."""
+
+    @staticmethod
+    def of(cluster: Cluster) -> "Link":
+        """The link of a cluster, the slowest where it has several."""
+        return Link(
+            latency_seconds=cluster.slowest_link.latency_seconds,
+            bandwidth_bytes_per_second=cluster.slowest_link.bandwidth_bytes_per_second,
+        )
+
+    def seconds(self, size_bytes: float) -> float:
+        """How long the link is taken by a message, without its latency."""
+        return size_bytes / self.bandwidth_bytes_per_second
