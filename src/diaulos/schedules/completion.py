@@ -30,7 +30,18 @@ def flushed(
     Nothing is in flight between two batches. `limits` are the in-flight limits by position.
     """
     orders = [order_of(position) for position in range(shape.depth)]
-    empty = Schedule(
+    return completed(
+        flushed_law(name, shape, batches, limits),
+        (
+            batch_by_batch(shape, rank, orders[shape.position_of(rank)], batches)
+            for rank in range(shape.ranks)
+        ),
+    )
+
+
+def flushed_law(name: str, shape: PipelineShape, batches: range, limits: Sequence[int]) -> Schedule:
+    """The promises of a schedule with a flush after each batch, without its actions."""
+    return Schedule(
         name=name,
         shape=shape,
         first_batch=batches.start,
@@ -38,13 +49,6 @@ def flushed(
         gradient_delays=(0,) * shape.stages,
         in_flight_limits=tuple(limits),
         actions=(),
-    )
-    return completed(
-        empty,
-        (
-            batch_by_batch(shape, rank, orders[shape.position_of(rank)], batches)
-            for rank in range(shape.ranks)
-        ),
     )
 
 

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from diaulos.errors import InputError
+from diaulos.schedules.alternation import alternating
 from diaulos.schedules.completion import Step, completed
-from diaulos.schedules.flushed import alternating
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.unequal import unequal_orders
 
 
 def two_buffered_weights(shape: PipelineShape, batches: range) -> Schedule:
     """2BW (Narayanan et al. 2021): 1F1B that never flushes, with a gradient delay of one batch.
 
     Batch t computes with version max(t-1, 0). A rank updates as late as it can, right before its
-    first forward of batch t+2, so that the reductions of batch t have time to finish.
+    first forward of batch t+2, so that the reductions of batch t have time to finish. Where stages
+    have unequal degrees, the order is the best one found within the same limits.
     """
     _check_enough_microbatches(shape)
     return _never_flushed("2bw", shape, batches, gradient_delays=(1,) * shape.stages)
@@ -79,6 +81,8 @@ def _never_flushed(
         in_flight_limits=tuple(map(min, shape.in_flight, in_all)),
         actions=(),
     )
+    if len(set(shape.replicas)) > 1:
+        return completed(empty, unequal_orders(empty, batches_open=2))
     return completed(empty, (_endless_order(empty, rank) for rank in range(shape.ranks)))
 
 
