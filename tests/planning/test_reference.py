@@ -2,7 +2,7 @@
 
 import pytest
 
-from diaulos.planning.downsets import enumerate_downsets, enumerate_pairs
+from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from diaulos.planning.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.problem import PlanningResult

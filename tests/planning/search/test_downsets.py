@@ -7,7 +7,7 @@ from hypothesis import given
 
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
-from diaulos.planning.downsets import enumerate_downsets, enumerate_pairs
+from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from diaulos.planning.problem import PlanningProblem
 from tests.planning.problems import chain, option, problems
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Units = NDArray[np.int64]
+
 MOST_UNITS = 2.0**60
 """No sum of a problem's amounts is larger."""
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.increments import Units, increments
+from diaulos.planning.search.fixed_point import Units
+from diaulos.planning.search.steps import steps_between
 
 _FLOAT_ROUNDING = 2.0**-50
 
@@ -71,18 +72,20 @@ def _with_rounding(amount: int) -> int:
 
 def _price_and_choice(paid: Units, held: Units, room: int) -> tuple[float, int]:
     """The price of memory in the linear relaxation, and the time of a choice that fits."""
-    steps = increments(paid, held[None])
-    excess = int(steps.start_memory.sum()) - room
-    saved = np.cumsum(steps.memory[0])
+    steps = steps_between(paid, held)
+    rows = np.arange(len(paid))
+    excess = int(held[rows, steps.start].sum()) - room
     if excess <= 0:
         return 0.0, 0
-    last = int(np.searchsorted(saved, excess))
-    price = float(steps.time[0, last]) / float(steps.memory[0, last])
-    spare = int(saved[last]) - excess
-    total = int(steps.time[0, : last + 1].sum())
+    times = paid[steps.layer, steps.target] - paid[steps.layer, steps.source]
+    saved = held[steps.layer, steps.source] - held[steps.layer, steps.target]
+    total_saved = np.cumsum(saved)
+    last = int(np.searchsorted(total_saved, excess))
+    price = float(times[last]) / float(saved[last])
+    spare = int(total_saved[last]) - excess
+    total = int(times[: last + 1].sum())
     for time, memory in sorted(
-        zip(steps.time[0, :last].tolist(), steps.memory[0, :last].tolist(), strict=True),
-        reverse=True,
+        zip(times[:last].tolist(), saved[:last].tolist(), strict=True), reverse=True
     ):
         # Steps of one layer build on each other; undoing is safe for layers of two options only.
         if memory <= spare and paid.shape[1] == 2:

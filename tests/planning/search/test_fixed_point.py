@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diaulos.planning.fixed_point import fixed_point_below, limited_fixed_point
+from diaulos.planning.search.fixed_point import fixed_point_below, limited_fixed_point
 
 
 @given(st.lists(st.just(0.0) | st.floats(1e-200, 1e12), min_size=1, max_size=20))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diaulos.planning.increments import increments
-from diaulos.planning.knapsack import choose_options
+from diaulos.planning.search.steps import steps_between
+from diaulos.planning.search.knapsack import choose_options
 
 Instance = tuple[NDArray[np.int64], NDArray[np.int64], int]
 

@@ -1,0 +1,166 @@
+"""Labels: ways to run the layers of a downset, of which only those that none beats are kept.
+
+A label says what the stages of the downset come to: the sum of their data-parallel degrees, which
+decides how many microbatches are in flight in the stages before them; the devices that they take
+and how many they are, packed into one number; and the latency that a flush exposes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SEGMENT = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Labels in the making: the rows of `data` are what the properties say."""
+
+    data: NDArray[np.int64]
+
+    @staticmethod
+    def of(
+        *,
+        downset: NDArray[np.int32],
+        total: NDArray[np.int64],
+        packed: NDArray[np.int64],
+        latency: NDArray[np.int64],
+        parent: NDArray[np.int64],
+        pair: NDArray[np.int64],
+        degree: NDArray[np.int64],
+    ) -> "Rows":
+        """Labels of these columns."""
+        return Rows(np.array((total, packed, latency, parent, pair, degree, downset), np.int64))
+
+    def __len__(self) -> int:
+        return self.data.shape[1]
+
+    def take(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> "Rows":
+        """Some of the labels, in the order of `places`."""
+        return Rows(self.data[:, places])
+
+    @property
+    def total(self) -> NDArray[np.int64]:
+        """Sum of the data-parallel degrees."""
+        return self.data[0]
+
+    @property
+    def packed(self) -> NDArray[np.int64]:
+        """Devices times `Space.weight`, plus stages."""
+        return self.data[1]
+
+    @property
+    def latency(self) -> NDArray[np.int64]:
+        """Of one microbatch, as far as a flush exposes it."""
+        return self.data[2]
+
+    @property
+    def parent(self) -> NDArray[np.int64]:
+        """The label of the stages behind the first one."""
+        return self.data[3]
+
+    @property
+    def pair(self) -> NDArray[np.int64]:
+        """The first stage."""
+        return self.data[4]
+
+    @property
+    def degree(self) -> NDArray[np.int64]:
+        """Of the first stage, an index of `Space.degrees`."""
+        return self.data[5]
+
+    @property
+    def downset(self) -> NDArray[np.int64]:
+        """Whose label it is."""
+        return self.data[6]
+
+
+class Labels:
+    """All labels found so far, by downset; the `first` ones are those of the empty downset."""
+
+    def __init__(self, downsets: int, first_packed: NDArray[np.int64]) -> None:
+        self.start = np.zeros(downsets, np.int64)
+        self.count = np.zeros(downsets, np.int64)
+        self.count[0] = self.first = self._size = len(first_packed)
+        self._data = np.zeros((7, 1024), np.int64)
+        self._data[1, : self.first] = first_packed
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def rows(self) -> Rows:
+        """The labels in the order in which they were added: by size of downset, downset, sum."""
+        return Rows(self._data[:, : self._size])
+
+    def of(self, downset: int) -> NDArray[np.int64]:
+        """The labels of a downset."""
+        start = int(self.start[downset])
+        return np.arange(start, start + int(self.count[downset]))
+
+    def least(self, downsets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The least sum of degrees and the least packed number of each downset's labels."""
+        total, packed = (np.full(downsets, _SEGMENT) for _ in range(2))
+        np.minimum.at(total, self.rows.downset, self.rows.total)
+        np.minimum.at(packed, self.rows.downset, self.rows.packed)
+        return total, packed
+
+    def following(self, downsets: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Each downset with each of its labels: its place in `downsets`, and the label."""
+        counts = self.count[downsets]
+        place = np.repeat(np.arange(len(downsets)), counts)
+        offset = self.start[downsets] - np.cumsum(counts) + counts
+        return place, np.arange(len(place)) + offset[place]
+
+    def add(self, rows: Rows) -> None:
+        """Add the labels of some downsets, ordered by downset."""
+        end = self._size + len(rows)
+        if end > self._data.shape[1]:
+            data = np.zeros((7, max(end, 2 * self._data.shape[1])), np.int64)
+            data[:, : self._size] = self._data[:, : self._size]
+            self._data = data
+        self._data[:, self._size : end] = rows.data
+        downset = rows.downset
+        first = np.flatnonzero(np.concatenate([[True], downset[1:] != downset[:-1]]))
+        self.start[downset[first]] = self._size + first
+        self.count[downset[first]] = np.diff(first, append=len(rows))
+        self._size = end
+
+
+def unbeaten(rows: Rows, segment: NDArray[np.int64], *, keep_ties: bool) -> Rows:
+    """The rows of which no other in the same segment is as good in every respect, ordered by it.
+
+    With `keep_ties` rows with a larger sum stay if they take no more devices and stages.
+    """
+    if len(rows) == 1:
+        return rows
+    if rows.latency.any():
+        order = np.lexsort((rows.latency, rows.packed, rows.total, segment))
+        rows, segment = rows.take(order), segment[order]
+        return rows.take(_unbeaten_in_three(rows, segment))
+    order = np.lexsort((rows.packed, rows.total, segment))
+    value = (rows.packed - segment * _SEGMENT)[order]
+    least_before = np.minimum.accumulate(value)[:-1]
+    keep = np.ones(len(order), np.bool_)
+    keep[1:] = value[1:] < least_before
+    if keep_ties:
+        place = (segment * _SEGMENT + rows.total)[order]
+        keep[1:] |= (value[1:] == least_before) & (place[1:] != place[:-1])
+    return rows.take(order[keep])
+
+
+def _unbeaten_in_three(rows: Rows, segment: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same with latencies; rows are ordered by segment, sum, devices and latency."""
+    kept = []
+    ends = np.flatnonzero(np.diff(segment)) + 1
+    for first, last in zip([0, *ends], [*ends, len(segment)], strict=True):
+        left = np.arange(first, last)
+        while len(left):
+            best, left = left[0], left[1:]
+            kept.append(best)
+            beaten = (rows.packed[left] >= rows.packed[best]) & (
+                rows.latency[left] >= rows.latency[best]
+            )
+            left = left[~beaten]
+    return np.array(kept, np.int64)

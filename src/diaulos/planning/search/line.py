@@ -1,0 +1,131 @@
+"""The line of devices, counted from the end where the last stage stands.
+
+On a flat cluster only the number of devices counts, and none of this is needed. Elsewhere a stage takes the devices next to
+those of the stage behind it, unless its tensor-parallel groups must be moved to stay inside nodes,
+and may leave what is left of its last node idle, or all that is left of its group.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.planning.search.costs import Setting
+
+_Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degree:
+    """Degrees and a place that a stage can have, in one setting."""
+
+    setting: int
+    position: int
+    """Among the data-parallel degrees of the setting."""
+    data_parallel: int
+    devices: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Where stages can stand; places are numbers of devices before them, from the line's end."""
+
+    cluster: Cluster
+    settings: tuple[Setting, ...]
+    degrees: tuple[Degree, ...]
+
+    @cached_property
+    def _group_ends(self) -> _Places:
+        """Where each group ends, by its index in the cluster, counted from the line's end."""
+        sizes = [group.devices for group in self.cluster.groups]
+        ends: _Places = np.cumsum(sizes[::-1])[::-1]
+        return ends
+
+    @cached_property
+    def _node_sizes(self) -> _Places:
+        return np.array([group.devices_per_node for group in self.cluster.groups])
+
+    @cached_property
+    def _by_degree(self) -> dict[str, NDArray[np.int64]]:
+        settings = [self.settings[degree.setting] for degree in self.degrees]
+        return {
+            "devices": np.array([degree.devices for degree in self.degrees]),
+            "shards": np.array([setting.tensor_parallel for setting in settings]),
+            "group": np.array([setting.group for setting in settings]),
+            "spans": np.array([setting.spans_nodes for setting in settings]),
+            "enters": np.array([setting.enters_node for setting in settings]),
+            "leaves": np.array([setting.leaves_node for setting in settings]),
+        }
+
+    def kinds(self, ends: _Places) -> _Places:
+        """Places from which the line looks alike have one kind."""
+        group = self._group_at(ends)
+        offset = (ends - self._starts()[group]) % self._node_sizes[group]
+        result: _Places = group * int(self._node_sizes.max()) + offset
+        return result
+
+    def first_ends(self) -> _Places:
+        """Where the last stage can begin: at the line's end, or that of an earlier group."""
+        return np.sort(self._starts())
+
+    @cached_property
+    def most_kinds(self) -> int:
+        """More than any kind."""
+        return (len(self.cluster.groups) + 1) * int(self._node_sizes.max())
+
+    def placements(
+        self, end: _Places, degree: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], _Places]]:
+        """Ways to place stages of some degrees next to stages that end at some places.
+
+        Each gives the indices of those that can stand so, and where they end in turn.
+        """
+        table = {name: values[degree] for name, values in self._by_degree.items()}
+        for first in self._first_places(end, table):
+            yield from self._ends(end, first, table)
+
+    def _starts(self) -> _Places:
+        starts: _Places = np.append(self._group_ends[1:], 0)
+        return starts
+
+    def _group_at(self, place: _Places) -> NDArray[np.int64]:
+        """The group of the device at a place; the first group's beyond the line's end."""
+        inside = np.searchsorted(self._group_ends[::-1], place, side="right")
+        return np.maximum(len(self._group_ends) - 1 - inside, 0)
+
+    def _first_places(
+        self, end: _Places, table: dict[str, NDArray[np.int64]]
+    ) -> Iterator[_Places]:
+        """Where stages can begin: next to what is taken, or further on in the same node.
+
+        Only a stage on several nodes can gain from beginning further on.
+        """
+        yield end
+        for idle in range(1, int(self._node_sizes.max())):
+            yield np.where(table["spans"], end + idle, -1)
+
+    def _ends(
+        self, end: _Places, first: _Places, table: dict[str, NDArray[np.int64]]
+    ) -> Iterator[tuple[NDArray[np.int64], _Places]]:
+        group = table["group"]
+        size, start = self._node_sizes[group], self._starts()[group]
+        last = first + table["devices"]
+        offset = (first - start) % size
+        at_border = (end - start) % size == 0
+        spans = offset + table["devices"] > size
+        fits = (first >= start) & (last <= self._group_ends[group]) & (spans == table["spans"])
+        fits &= (first == end) | ((end - start) // size == (first - start) // size) & ~at_border
+        fits &= ~spans | (offset % table["shards"] == 0)
+        fits &= spans | (table["leaves"] == at_border)
+        last_at_border = (last - start) % size == 0
+        enters = table["enters"].astype(np.bool_)
+        as_it_is = np.flatnonzero(fits & (spans | (enters == last_at_border)))
+        yield as_it_is, last[as_it_is]
+        idle = np.flatnonzero(fits & enters & ~last_at_border)
+        yield idle, (last + (start - last) % size)[idle]
+        for further in self._starts()[:-1].tolist() if len(self._group_ends) > 1 else ():
+            skipping = np.flatnonzero(fits & enters & (last < further))
+            yield skipping, np.full(len(skipping), further)

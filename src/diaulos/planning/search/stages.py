@@ -1,0 +1,115 @@
+"""What every possible stage costs in one setting, for all pairs of downsets at once.
+
+Sums over a stage are differences of sums over its two downsets; only edges that skip over the
+stage need a correction. Costs are never too high: options that differ in what they synchronise
+count as the cheapest, and the choice of options within the memory limit is relaxed. The search
+makes them exact for the few stages where the difference matters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaulos.planning.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.search.borders import cut_edges, shared_tensors
+from diaulos.planning.search.costs import LayerCosts
+from diaulos.planning.search.downsets import Downsets, Pairs
+from diaulos.planning.search.fixed_point import MOST_UNITS, Units
+from diaulos.planning.search.relaxation import Regime, regimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCosts:
+    """Costs of all pairs in one setting, in units of time."""
+
+    layers: LayerCosts
+    possible: NDArray[np.bool_]
+    """Whether every layer of the stage has an option."""
+    least: Units
+    """Of the fastest options and the cut edges."""
+    reduction: Units
+    """Of each downset."""
+    regimes: tuple[Regime, ...]
+
+    def most_in_flight(
+        self, outer: NDArray[np.int32], inner: NDArray[np.int32], slack: Units
+    ) -> NDArray[np.int64]:
+        """The most microbatches in flight with which a stage may keep to a budget of time.
+
+        `slack` is what the budget leaves beyond `least`, at least 0.
+        """
+        most = np.zeros(len(outer), np.int64)
+        alive = np.arange(len(outer))
+        for regime in self.regimes:
+            found = regime.most_in_flight(
+                outer[alive], inner[alive], slack[alive], self.layers.memory_limit_bytes
+            )
+            reached = found >= regime.first
+            most[alive[reached]] = found[reached]
+            alive = alive[found >= regime.last]
+            if not len(alive):
+                break
+        return most
+
+    @cached_property
+    def fastest_are_sure(self) -> bool:
+        """Whether the fastest options are the best wherever they fit."""
+        layers = self.layers
+        excess = layers.times - layers.times.min(axis=1, keepdims=True)
+        near_ties = (excess > 0) & (excess <= MOST_UNITS * RELATIVE_ROUNDING)
+        return (
+            layers.options_synchronise_alike
+            and not layers.temporary_bytes.any()
+            and not near_ties.any()
+        )
+
+    def memory_of_fastest(
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        in_flight: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Bytes of the fastest options, of least memory if several are; NaN where they don't fit.
+
+        Also NaN within rounding of the limit.
+        """
+        held = np.full(len(outer), np.nan)
+        for regime in self.regimes:
+            some = (regime.first <= in_flight) & (in_flight <= regime.last)
+            held[some] = regime.memory_at_start(outer[some], inner[some], in_flight[some])
+        held[held > self.layers.memory_limit_bytes * (1 - 1e-9)] = np.nan
+        return held
+
+
+def stage_costs(
+    problem: PlanningProblem,
+    edge_ends: Sequence[tuple[int, int]],
+    downsets: Downsets,
+    pairs: Pairs,
+    layers: LayerCosts,
+) -> StageCosts:
+    """The costs of all pairs in the setting of `layers`.
+
+    `edge_ends` are the source and target of each edge, by their indices in topological order.
+    """
+    fastest = downsets.sums(layers.times.min(axis=1))
+    missing = downsets.sums(layers.missing.astype(np.int64))
+    ends = [(source, target) for source, target in edge_ends]
+    entering, leaving = layers.edge_in.min(axis=1), layers.edge_out.min(axis=1)
+    if problem.costs.shared_tensors_once:
+        least = shared_tensors(ends, downsets, pairs, entering, leaving)
+    else:
+        least = cut_edges(ends, downsets, pairs, entering, leaving)
+    least += fastest[pairs.outer]
+    least -= fastest[pairs.inner]
+    return StageCosts(
+        layers=layers,
+        possible=missing[pairs.outer] == missing[pairs.inner],
+        least=least,
+        reduction=downsets.sums(layers.reduction),
+        regimes=regimes(layers, downsets, problem.replicas_limit),
+    )
