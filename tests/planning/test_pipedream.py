@@ -182,8 +182,8 @@ def has_plain_options(given_problem: PlanningProblem) -> bool:
     )
 
 
-@given(problems(), st.sampled_from((replace, "detailed", "flush")))
-def test_plans_hold(given_problem: PlanningProblem, kind: object) -> None:
+@given(problems(), st.sampled_from(("piper", "detailed", "flush")))
+def test_plans_hold(given_problem: PlanningProblem, kind: str) -> None:
     """Plans keep every rule and are no faster than the fastest; refusals are of what it cannot."""
     if kind == "detailed":
         given_problem = replace(given_problem, costs=DETAILED)
@@ -232,12 +232,14 @@ def test_all_devices_are_used_that_degrees_allow() -> None:
 
 
 def test_degrees_of_nodes_are_rounded_to_what_a_plan_allows() -> None:
-    """Four replicas on each of four nodes make sixteen; of four microbatches, four are left."""
+    """Four replicas on each of four nodes are sixteen, of which ten divide twenty microbatches."""
     cluster = nodes_of(4, 4, inside=1e9, between=1e9)
-    lone = PlanningProblem(graph=chain([option()]), cluster=cluster, microbatches=12)
-    result = pipedream(lone)
+    lone = PlanningProblem(graph=chain([option()]), cluster=cluster, microbatches=20)
+    found, result = pipedream_pipeline(lone), pipedream(lone)
+    assert found is not None
+    assert [stage.replicas for stage in found.stages] == [16]
     assert result.plan is not None
-    assert 12 % result.plan.stages[0].data_parallel == 0
+    assert result.plan.stages[0].data_parallel == 10
 
 
 def test_unlike_devices_are_refused() -> None:

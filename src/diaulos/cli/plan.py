@@ -20,7 +20,7 @@ def plan(
     graph: Path,
     *,
     flags: ProblemFlags | None = None,
-    planner: Literal["exact", "equal", "exhaustive"] = "exact",
+    planner: Literal["exact", "equal", "pipedream", "exhaustive"] = "exact",
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -31,12 +31,12 @@ def plan(
     Parameters
     ----------
     graph
-        The layer graph: Piper's JSON or the project's own.
+        The layer graph: the project's JSON, Piper's, or PipeDream's text.
     flags
         What to plan for.
     planner
-        exact (proven optimal), equal (equal stages, as PipeDream-2BW plans) or exhaustive (tries
-        every plan; small graphs only).
+        exact (proven optimal), equal (equal stages, as PipeDream-2BW plans), pipedream (as
+        PipeDream plans) or exhaustive (tries every plan; small graphs only).
     output
         Where to write the plan, JSON.
     as_json

@@ -14,9 +14,10 @@ On nodes the same is done twice: on the devices of a node, for every stage that 
 given, and then on nodes, with the times that these take. A state is a set of layers that may have
 run when others have not (see `pipedream_states`).
 
-The model is as the published code has it with activations that count as they are: the first stage
-of a pipeline pays nothing for its borders beyond what the second one does, and the sum of
-gradients over nodes is divided by the devices of a node for first stages alone.
+This is what the published code computes with `--activation_compression_ratio 1`, with two of its
+traits: what leaves the first stage is charged to the second one alone, and the sum of gradients
+over nodes is divided by the devices of a node for first stages alone. A third is left out: beside a
+branch it counts a tensor again that does not cross.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,12 +28,11 @@ from numpy.typing import NDArray
 
 from diaulos.errors import InputError
 from diaulos.models.graph import Layer, Option
-from diaulos.planning.evaluate import held_bytes
+from diaulos.planning.evaluate import evaluate, fits, held_bytes
 from diaulos.planning.pipedream_levels import Level
 from diaulos.planning.pipedream_states import Amounts, States, pipedream_states
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
-from diaulos.planning.rules import violations
 
 
 def pipedream(problem: PlanningProblem) -> PlanningResult:
@@ -105,9 +105,10 @@ def _search(problem: PlanningProblem) -> Plan | None:
         ),
         microbatches=problem.microbatches,
     )
-    # On nodes the memory of a stage is only known when all stages are.
-    broken = violations(problem.graph, plan, problem.cluster, problem.costs, problem.pipelining)
-    return None if broken else plan
+    # On nodes, the memory of a stage is only known when all stages are.
+    priced = evaluate(problem.graph, plan, problem.cluster, problem.costs, problem.pipelining)
+    held = [fits(price.memory_bytes, price.memory_limit_bytes) for price in priced.stages]
+    return plan if all(held) else None
 
 
 def _plain_options(problem: PlanningProblem) -> list[Option]:

@@ -9,11 +9,12 @@ from diaulos.models.graph import LayerGraph
 from diaulos.planning.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.pipedream import pipedream
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import Planner, PlanningProblem
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {"exact": exact, "equal": equal, "exhaustive": exhaustive}
+    {"exact": exact, "equal": equal, "pipedream": pipedream, "exhaustive": exhaustive}
 )
 """The planners by the names that flags use."""
 
