@@ -12,13 +12,14 @@ from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning.costs import DETAILED, PIPER, CostModel
 from diaulos.planning.downset_count import count_downsets
 from diaulos.planning.evaluate import evaluate
+from diaulos.planning.exact import exact
 from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.lossless import contract, memory_never_binds
 from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem
 from tests.models.profiles import PROFILES, needs_profiles, profile
 from tests.planning.problems import chain, option, problem, problems
-from tests.planning.reference import needs_reference, piper_file
+from tests.planning.reference import label, needs_reference, piper_file, problem_of, rows
 from tests.planning.wide_graphs import fan
 
 SWITCHES = ("shared_tensors_once", "counts_latency", "counts_buffers", "temporary_once")
@@ -233,6 +234,20 @@ def test_a_graph_beyond_reach_becomes_small() -> None:
     contraction = contract(problem(graph, memory=8e9, bandwidth=25e9, devices=8, microbatches=256))
     assert count_downsets(graph, most=20_000) == 17_914
     assert count_downsets(contraction.graph, most=20_000) == 168
+
+
+@needs_reference
+@pytest.mark.parametrize(
+    "row", [row for row in rows("gnmt.csv", most_devices=8) if row["piper_TPS"]], ids=label
+)
+def test_a_graph_beyond_reach_is_planned_exactly(row: dict[str, str]) -> None:
+    """The contracted GNMT has the optimum that Piper's code needs two minutes for."""
+    whole = problem_of(piper_file("gnmt.json"), row, 256)
+    contraction = contract(whole)
+    result = exact(replace(whole, graph=contraction.graph))
+    assert result.plan is not None
+    expanded = evaluate(whole.graph, contraction.expand(result.plan), whole.cluster)
+    assert expanded.time_per_sample_seconds == pytest.approx(float(row["piper_TPS"]), rel=1e-12)
 
 
 @needs_profiles
