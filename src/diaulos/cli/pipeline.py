@@ -45,10 +45,6 @@ class Pipeline:
     memory_bytes: float = math.inf
     """Of each device."""
 
-    def costs_of(self, shape: PipelineShape) -> list[StageCosts]:
-        """The costs of each stage of a shape that cuts the pipeline's stages into chunks."""
-        return [self.costs[home].divided(shape.chunks) for home in shape.homes]
-
 
 def equal_stages(given: EqualStages) -> Pipeline:
     """The pipeline of equal stages that the flags describe."""

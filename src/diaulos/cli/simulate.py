@@ -32,9 +32,11 @@ from diaulos.reporting.svg import comparison_svg, schedule_svg
 from diaulos.reporting.trace import write_trace
 from diaulos.schedules.bubbles import Bubble, bubble_by_cause
 from diaulos.schedules.check import check
+from diaulos.schedules.costs import chunk_costs
 from diaulos.schedules.endless import update_slack
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule, format_actions
+from diaulos.schedules.search import search
 from diaulos.schedules.simulate import Simulator
 from diaulos.schedules.timeline import Timeline, read_timeline
 from diaulos.units import format_bytes
@@ -51,6 +53,7 @@ ScheduleName = Literal[
     "zb-h2",
     "zb-v",
     "dualpipe-v",
+    "auto",
     "all",
 ]
 _BATCHES = 4
@@ -61,6 +64,8 @@ class _Run:
     schedule: Schedule
     timeline: Timeline
     bubble: Bubble
+    lower_bound_seconds: float | None
+    """What no schedule can be better than, where one was searched for."""
 
 
 def simulate(
@@ -76,6 +81,7 @@ def simulate(
     backward_input: float | None = None,
     backward_weight: float | None = None,
     chunks: int | None = None,
+    in_flight_limit: int | None = None,
     schedule: Annotated[list[ScheduleName] | None, Parameter(negative=())] = None,
     batches: int | None = None,
     measured: Path | None = None,
@@ -115,6 +121,10 @@ def simulate(
     chunks
         Into how many stages interleaved and breadth-first schedules cut what a rank holds; 2 if
         absent. Forward and backward seconds are those of all of them.
+    in_flight_limit
+        The most microbatches that a rank may hold between forward and the end of the backward in
+        the order that `--schedule auto` searches for; the number of stages if absent, as much as
+        1F1B needs on the first.
     schedule
         Which to simulate; may be given several times. All if absent.
     batches
@@ -152,7 +162,7 @@ def simulate(
         pipeline = planned(plan, graph, cluster)
     if batches is None:
         batches = _BATCHES if ran is None else len(ran.batch_ends_seconds)
-    runs = _simulate_all(pipeline, schedule or ["all"], batches)
+    runs = _simulate_all(pipeline, schedule or ["all"], batches, in_flight_limit)
     if ran is not None and len(runs) > 1:
         raise InputError(
             "--measured is given beside several schedules",
@@ -164,12 +174,18 @@ def simulate(
     _note_what_does_not_fit(runs, pipeline.memory_bytes)
 
 
-def _simulate_all(pipeline: Pipeline, names: Sequence[str], batches: int) -> dict[str, _Run]:
+def _simulate_all(
+    pipeline: Pipeline, names: Sequence[str], batches: int, in_flight_limit: int | None
+) -> dict[str, _Run]:
     """The runs by schedule; what only `all` asked for and cannot run is noted and left out."""
     runs = {}
-    for name in dict.fromkeys(GENERATORS if "all" in names else names):
+    for name in dict.fromkeys([*GENERATORS, "auto"] if "all" in names else names):
         try:
-            runs[name] = _simulate_one(pipeline, name, batches)
+            runs[name] = (
+                _search(pipeline, batches, in_flight_limit)
+                if name == "auto"
+                else _simulate_one(pipeline, name, batches)
+            )
         except InputError as error:
             if name in names or batches < 1:
                 raise
@@ -187,13 +203,33 @@ def _simulate_one(pipeline: Pipeline, name: str, batches: int) -> _Run:
         )
     schedule = generate(name, generator.shape(pipeline.shape, pipeline.chunks or 1), batches)
     check(schedule)
+    return _timed(pipeline, schedule)
+
+
+def _search(pipeline: Pipeline, batches: int, in_flight_limit: int | None) -> _Run:
+    shape = pipeline.shape
+    limit = shape.depth if in_flight_limit is None else in_flight_limit
+    if limit < 1:
+        raise InputError(f"--in-flight-limit is {limit}", "it must be at least 1")
+    found = search(
+        shape,
+        range(batches),
+        pipeline.costs,
+        pipeline.link,
+        [limit] * shape.depth,
+        chunks=pipeline.chunks,
+    )
+    return _timed(pipeline, found.schedule, found.lower_bound_seconds)
+
+
+def _timed(pipeline: Pipeline, schedule: Schedule, bound: float | None = None) -> _Run:
     simulator = Simulator(schedule)
-    costs = pipeline.costs_of(schedule.shape)
+    costs = chunk_costs(schedule.shape, pipeline.costs)
     timeline = simulator.timeline(costs, pipeline.link)
     bubble = bubble_by_cause(simulator, costs, pipeline.link, timeline)
     # A batch is the same work for all, also where each of its microbatches makes an update.
     timeline = replace(timeline, microbatches=pipeline.shape.microbatches)
-    return _Run(schedule, timeline, bubble)
+    return _Run(schedule, timeline, bubble, bound)
 
 
 def _note_what_does_not_fit(runs: Mapping[str, _Run], memory_bytes: float) -> None:
@@ -275,6 +311,8 @@ def _details(run: _Run) -> dict[str, object]:
         "bubble_by_cause": asdict(run.bubble),
         "busy_seconds": [timeline.busy_seconds(rank) for rank in range(timeline.ranks)],
     }
+    if run.lower_bound_seconds is not None:
+        details["lower_bound_seconds"] = run.lower_bound_seconds
     if schedule.name == "2bw":
         details["update_slack"] = list(update_slack(schedule.shape))
     if timeline.resident:

@@ -1,10 +1,12 @@
 """What the actions of a schedule cost: seconds and bytes of each stage, and the link."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InputError
+from diaulos.schedules.shape import PipelineShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ class StageCosts:
             if field.name != "output_bytes" and getattr(self, field.name) is not None
         }
         return replace(self, **parts)
+
+
+def chunk_costs(shape: PipelineShape, costs: Sequence[StageCosts]) -> list[StageCosts]:
+    """The costs of each stage where every position's costs are cut into its chunks evenly."""
+    return [costs[position].divided(shape.chunks) for position in shape.homes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,13 @@ def _zero_bubble(name: str, shape: PipelineShape, batches: range, *, slots_ahead
 
     def order_of(position: int) -> Order:
         warm_up, waiting = slots_ahead * (last - position), slots_ahead * position
-        return _delayed_weights(position, local, warm_up, waiting)
+        return delayed_weights(position, local, warm_up, waiting)
 
     limits = [min(slots_ahead * last + 1, local)] * shape.depth
     return flushed(name, shape, batches, order_of=order_of, limits=limits)
 
 
-def _delayed_weights(stage: int, microbatches: int, warm_up: int, waiting: int) -> list[Step]:
+def delayed_weights(stage: int, microbatches: int, warm_up: int, waiting: int) -> list[Step]:
     """Forwards, input halves in turn with them, and weight halves once `waiting` of them wait.
 
     When the forwards have ended, a weight half follows each input half.
