@@ -50,6 +50,52 @@ def test_the_json_holds_the_closed_forms(capsys: pytest.CaptureFixture[str]) -> 
     assert schedules["2bw"]["step_bubble_fraction"] == pytest.approx(0.0)
 
 
+def test_published_makespans_are_met(capsys: pytest.CaptureFixture[str]) -> None:
+    """8 stages, 16 microbatches: what the zero-bubble paper's schedulers reach, as it counts."""
+    for halves, expected in (
+        ((1, 1, 1), {"1f1b": 69.0, "zb-h1": 55.0, "zb-h2": 55.0, "zb-v": 51.5, "auto": 51.5}),
+        ((10, 12, 9), {"1f1b": 713.0, "zb-h1": 587.0, "zb-h2": 566.0, "zb-v": 538.0}),
+    ):
+        forward, of_input, of_weights = halves
+        simulate(
+            depth=8, microbatches=16, batches=1, forward=forward, backward_input=of_input,
+            backward_weight=of_weights, schedule=list(expected), as_json=True,
+        )  # fmt: skip
+        found = document(capsys)["schedules"]
+        assert {name: entry["makespan"] for name, entry in found.items()} == expected
+
+
+def test_chunks_count_as_parts_of_a_microbatch(capsys: pytest.CaptureFixture[str]) -> None:
+    """Interleaved with 2 chunks: the peak on rank r is (2(d-r-1) + (v-1)d + 1)/v microbatches."""
+    simulate(depth=4, microbatches=8, chunks=3, schedule=["interleaved"], as_json=True)
+    entry = document(capsys)["schedules"]["interleaved"]
+    assert entry["peak_in_flight"] == [(2 * (3 - r) + 2 * 4 + 1) / 3 for r in range(4)]
+    assert entry["stages_per_rank"] == 3
+    assert entry["weight_versions"] == [1] * 12
+
+
+def test_an_order_is_searched_within_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    """No more in flight than asked for; more room is never slower; the bound is told."""
+    makespans = []
+    for limit in (2, 4, 8):
+        simulate(
+            depth=4, microbatches=8, chunks=1, in_flight_limit=limit, schedule=["auto"],
+            as_json=True,
+        )  # fmt: skip
+        entry = document(capsys)["schedules"]["auto"]
+        assert max(entry["peak_in_flight"]) <= limit
+        assert entry["makespan"] >= entry["lower_bound_seconds"]
+        makespans.append(entry["makespan"])
+    assert makespans == sorted(makespans, reverse=True)
+
+
+def test_bubbles_are_told_by_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    """The shares of all causes sum to the bubble."""
+    simulate(depth=4, microbatches=8, as_json=True)
+    for entry in document(capsys)["schedules"].values():
+        assert sum(entry["bubble_by_cause"].values()) == pytest.approx(entry["bubble_fraction"])
+
+
 def test_times_width_and_batches_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     """Microbatches are those of each replica."""
     simulate(
@@ -76,8 +122,8 @@ def test_what_cannot_run_is_left_out_of_all(capsys: pytest.CaptureFixture[str]) 
     simulate(depth=4, microbatches=2, as_json=True)
     captured = capsys.readouterr()
     assert list(json.loads(captured.out)["schedules"]) == [
-        name for name in GENERATORS if name != "2bw"
-    ]
+        *(name for name in GENERATORS if name != "2bw"), "auto",
+    ]  # fmt: skip
     assert "2bw is left out: microbatches is 2" in captured.err
     assert "use at least 3, or 4" in captured.err
     with pytest.raises(InputError, match="use at least 3, or 4"):
@@ -150,6 +196,13 @@ def test_a_measured_run_is_laid_beside_its_plan(
         ({"depth": 2, "microbatches": 2, "batches": 0}, "batches is 0; it must be at least 1"),
         ({"depth": 2, "microbatches": 2, "forward": -1.0}, "forward_seconds is -1.0; it must be"),
         ({"plan": Path("p.json"), "depth": 2}, "--depth is given beside a plan"),
+        ({"plan": Path("p.json"), "backward_input": 2.0}, "--backward-input is given beside a"),
+        ({"depth": 2, "microbatches": 2, "chunks": 0}, "--chunks is 0; it must be at least 1"),
+        ({"depth": 2, "microbatches": 2, "backward_input": 1.0}, "the two halves of a backward"),
+        (
+            {"depth": 2, "microbatches": 2, "schedule": ["auto"], "in_flight_limit": 0},
+            "--in-flight-limit is 0; it must be at least 1",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:

@@ -32,5 +32,5 @@ def jittery(timeline: Timeline, seed: int = 0) -> Timeline:
     for event in sorted(timeline.events, key=lambda event: event.start_seconds):
         start = max(free[event.rank], 1e9 + 1.1 * event.start_seconds) + draw.random() / 100
         free[event.rank] = start + event.seconds * (1 + draw.random() / 5)
-        events.append(replace(event, start_seconds=start, end_seconds=free[event.rank]))
+        events.append(event._replace(start_seconds=start, end_seconds=free[event.rank]))
     return replace(timeline, events=tuple(events), memory=())

@@ -10,8 +10,8 @@ def shifted_events(timeline: Timeline, rank: int) -> tuple[Event, ...]:
     """The events of a rank, with the timeline's first start as 0 seconds."""
     start = timeline.start_seconds
     return tuple(
-        replace(
-            event, start_seconds=event.start_seconds - start, end_seconds=event.end_seconds - start
+        event._replace(
+            start_seconds=event.start_seconds - start, end_seconds=event.end_seconds - start
         )
         for event in timeline.of_rank(rank)
     )

@@ -16,7 +16,7 @@ from diaulos.schedules.actions import Kind
 from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.facts import Facts
 from diaulos.schedules.missing import first_missing
-from diaulos.schedules.order import partners, stretches
+from diaulos.schedules.order import stretches
 from diaulos.schedules.rules import RULES
 from diaulos.schedules.schedule import Schedule
 
@@ -68,7 +68,7 @@ def _first_wrong(facts: Facts) -> Iterator[tuple[int, int, int, str]]:
 def _check_links(schedule: Schedule) -> None:
     """The sends of each link stand in the order of its receives, so that no tags are needed."""
     columns, ranks = schedule.columns, schedule.shape.ranks
-    partner = partners(schedule)
+    partner = schedule.partners
     forwards = columns.is_kind(Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
     sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD).nonzero()[0]
     receives = columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD).nonzero()[0]

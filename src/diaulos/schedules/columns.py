@@ -16,7 +16,7 @@ from diaulos.schedules.actions import Action, Kind
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-NO_VERSION = -1
+NO_VERSION = NO_PARTNER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +63,24 @@ class Columns:
         """The rank of an action and its place in the rank's row."""
         rank = int(self.rank[index])
         return rank, index - self.starts[rank]
+
+
+def partners(columns: Columns, stages: int, microbatches: range) -> Numbers:
+    """For each send the index of its receive and for each receive that of its send; else -1.
+
+    `microbatches` are those of all batches.
+    """
+    forwards = columns.is_kind(Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
+    sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+    is_message = sends | columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
+    border = columns.stage - (forwards != sends)
+    number = columns.number - microbatches.start
+    inside = (border >= 0) & (border < stages) & (number >= 0) & (number < len(microbatches))
+    message = (2 * border + forwards) * len(microbatches) + number
+    partner = np.full(len(message), NO_PARTNER)
+    sides = [(is_message & inside & side).nonzero()[0] for side in (sends, ~sends)]
+    for side, other in (sides, reversed(sides)):
+        table = np.full(2 * stages * len(microbatches), NO_PARTNER)
+        table[message[other]] = other
+        partner[side] = table[message[side]]
+    return partner

@@ -11,11 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.columns import Numbers
 from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.schedule import Schedule
-
-_NOBODY = -1
 
 
 class Stretch(NamedTuple):
@@ -52,29 +49,6 @@ def stretches(schedule: Schedule, *, sends_wait: bool = False) -> list[Stretch]:
     return walk.stretches
 
 
-def partners(schedule: Schedule) -> Numbers:
-    """For each send the index of its receive and for each receive of its send; else -1."""
-    columns, stages = schedule.columns, schedule.shape.stages
-    span = schedule.microbatch_numbers
-    forwards = columns.is_kind(Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
-    sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
-    is_message = sends | columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
-    border = columns.stage - (forwards != sends)
-    number = columns.number - span.start
-    inside = (border >= 0) & (border < stages) & (number >= 0) & (number < len(span))
-    message = (2 * border + forwards) * len(span) + number
-    partner = np.full(len(message), _NOBODY)
-    ends = []
-    for side in (is_message & inside & sends, is_message & inside & ~sends):
-        table = np.full(2 * stages * len(span), _NOBODY)
-        table[message[side]] = side.nonzero()[0]
-        ends.append((side, table))
-    (sending, sent), (receiving, received) = ends
-    partner[sending] = received[message[sending]]
-    partner[receiving] = sent[message[receiving]]
-    return partner
-
-
 class _Walk:
     """All ranks going through their actions as far as they come."""
 
@@ -95,7 +69,7 @@ class _Walk:
         if sends_wait:
             stops |= columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
         indices = stops.nonzero()[0]
-        partner = partners(schedule)[indices]
+        partner = schedule.partners[indices]
         is_passed = 0 if sends_wait else 1
         """Whether a receive waits until its send is done, or only reached."""
         needed = np.where(partner < 0, len(columns.rank), partner + is_passed)

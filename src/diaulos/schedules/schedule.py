@@ -6,7 +6,7 @@ from functools import cached_property
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, parse_action
-from diaulos.schedules.columns import Columns
+from diaulos.schedules.columns import Columns, Numbers, partners
 from diaulos.schedules.shape import PipelineShape
 
 
@@ -63,6 +63,11 @@ class Schedule:
     def columns(self) -> Columns:
         """The actions of all ranks as columns of numbers."""
         return Columns.of(self.actions)
+
+    @cached_property
+    def partners(self) -> Numbers:
+        """For each action of the columns the other end of its message, or `NO_PARTNER`."""
+        return partners(self.columns, self.shape.stages, self.microbatch_numbers)
 
 
 def format_actions(schedule: Schedule) -> str:

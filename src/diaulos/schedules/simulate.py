@@ -9,7 +9,7 @@ from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Numbers
 from diaulos.schedules.costs import Link, StageCosts
-from diaulos.schedules.order import partners, stretches
+from diaulos.schedules.order import stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import Event, MemoryPoint, Resident, Timeline
 
@@ -42,7 +42,7 @@ class Simulator:
         columns = schedule.columns
         self._stretches = stretches(schedule)
         self._kind = columns.kind.tolist()
-        self._partner = partners(schedule)
+        self._partner = schedule.partners
         self._lane = self._lanes().tolist()
         computes = columns.kind <= _LAST_COMPUTE
         self._computes = computes.nonzero()[0]

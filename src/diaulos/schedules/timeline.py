@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import InputError
@@ -15,8 +15,7 @@ from diaulos.schedules.actions import Action, Kind, parse_action
 FORMAT = "diaulos.timeline/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """An action of a rank, from its start to its end; waiting for others is not part of it."""
 
     rank: int
@@ -30,8 +29,7 @@ class Event:
         return self.end_seconds - self.start_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPoint:
+class MemoryPoint(NamedTuple):
     """From this moment on a rank holds this many bytes."""
 
     rank: int
@@ -102,11 +100,11 @@ class Timeline:
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """The stages that a rank holds, as its events tell."""
-        return tuple(sorted({event.action.stage for event in self.of_rank(rank)}))
+        return self._stages_by_rank[rank]
 
     def busy_seconds(self, rank: int) -> float:
         """How long a rank computes and updates."""
-        return sum(event.seconds for event in self.of_rank(rank))
+        return self._busy_seconds[rank]
 
     @cached_property
     def bubble_fraction(self) -> float:
@@ -182,6 +180,14 @@ class Timeline:
         for point in self.memory:
             peaks[point.rank] = max(point.bytes, peaks.get(point.rank, point.bytes))
         return peaks
+
+    @cached_property
+    def _stages_by_rank(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted({event.action.stage for event in row})) for row in self._by_rank)
+
+    @cached_property
+    def _busy_seconds(self) -> tuple[float, ...]:
+        return tuple(sum(end - start for _, _, start, end in row) for row in self._by_rank)
 
     @cached_property
     def _by_rank(self) -> tuple[tuple[Event, ...], ...]:
