@@ -1,5 +1,6 @@
 """What the generators make, by their laws and by the papers' figures."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -12,41 +13,14 @@ from hypothesis import strategies as st
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind, parse_action
 from diaulos.schedules.check import check
-from diaulos.schedules.costs import Link, StageCosts
-from diaulos.schedules.generators import generate
+from diaulos.schedules.errors import ScheduleError
+from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
-from diaulos.schedules.simulate import simulate
-from diaulos.schedules.timeline import Timeline
-from tests.schedules.shapes import NAMES, line, schedules, shapes
+from tests.schedules.figures import boxes, drawn, timed
+from tests.schedules.shapes import NAMES, line, schedules, shape_for, shapes
 
 HALVES = (Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD)
-
-
-def timed(schedule: Schedule, forward: float = 1.0, backward: float = 2.0) -> Timeline:
-    costs = StageCosts(forward_seconds=forward, backward_seconds=backward)
-    return simulate(schedule, [costs] * schedule.shape.stages, Link())
-
-
-def boxes(timeline: Timeline, until: float) -> dict[tuple[int, float], str]:
-    """Forwards and backwards by rank and start, as f7 or b7."""
-    return {
-        (event.rank, event.start_seconds): event.action.kind.value.lower()
-        + str(event.action.number)
-        for event in timeline.events
-        if event.action.kind.is_compute and event.start_seconds < until
-    }
-
-
-def drawn(figure: str) -> dict[tuple[int, float], str]:
-    """The boxes of a figure: one row per worker, one word per second, dots where it is idle."""
-    found = {}
-    for rank, row in enumerate(figure.strip().splitlines()):
-        words = row.split()
-        for second, word in enumerate(words):
-            if word != "." and (second == 0 or words[second - 1] != word):
-                found[rank, float(second)] = word
-    return found
 
 
 @given(schedule=schedules())
@@ -258,3 +232,41 @@ def test_first_batch_counts_on() -> None:
     (row,) = generate("2bw", line(1, 2), 1, first_batch=3).actions
     texts = ["0F6@2", "0B6@2", "0F7@2", "0B7@2", "0REDUCE3", "0UPDATE3"]
     assert list(row) == [parse_action(text) for text in texts]
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_every_schedule_runs_for_any_depth_and_count(name: str) -> None:
+    """Depths to 9 and counts to 19, one to four chunks: checked, simulated, as promised."""
+    for depth, microbatches in itertools.product((1, 2, 3, 5, 8, 9), (1, 2, 3, 7, 8, 12, 19)):
+        if name == "2bw" and microbatches < depth - 1:
+            continue
+        for chunks in (1, 2, 3, 4) if GENERATORS[name].chunks is None else (1,):
+            schedule = generate(name, shape_for(name, depth, microbatches, chunks), 1)
+            check(schedule)
+            timeline = timed(schedule)
+            for rank in range(depth):
+                assert timeline.peak_in_flight(rank) <= schedule.in_flight_limits[rank]
+
+
+@pytest.mark.parametrize("name", [name for name in GENERATORS if name not in NAMES])
+def test_unequal_degrees_are_refused_where_they_do_not_run(name: str) -> None:
+    """The degrees, the rule and the schedules that run them are named."""
+    shape = GENERATORS[name].shape(PipelineShape(replicas=(1, 2), microbatches=4), 2)
+    with pytest.raises(InputError, match=r"\(1, 2\) replicas.*equal.*gpipe, 1f1b and 2bw run"):
+        generate(name, shape, 1)
+
+
+def test_shapes_that_do_not_suit_are_refused() -> None:
+    """Schedules of one stage a rank are not given several, nor those of a V a loop."""
+    with pytest.raises(InputError, match=r"chunks is 2.*1f1b has 1 stages a rank.*chunks=1"):
+        generate("1f1b", line(2, 2, chunks=2), 1)
+    with pytest.raises(InputError, match=r"zb-v has 2 stages a rank, in a V.*folded=True would do"):
+        generate("zb-v", line(2, 2, chunks=2), 1)
+
+
+@pytest.mark.parametrize(("depth", "microbatches"), [(2, 2), (4, 4), (4, 8), (8, 16), (16, 64)])
+def test_what_runs_with_sends_that_wait(depth: int, microbatches: int) -> None:
+    """GPipe does without sends beside the computations; 1F1B does not."""
+    check(generate("gpipe", line(depth, microbatches), 2), sends_wait=True)
+    with pytest.raises(ScheduleError, match="deadlock where sends wait for their receives"):
+        check(generate("1f1b", line(depth, microbatches), 2), sends_wait=True)

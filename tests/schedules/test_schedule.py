@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diaulos.errors import InputError
-from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.generators import generate
 from diaulos.schedules.schedule import Schedule, format_actions, parse_actions
-from diaulos.schedules.shape import PipelineShape
-from tests.schedules.shapes import line, schedules, shapes
+from tests.schedules.shapes import line, schedules
 
 
 @given(schedule=schedules())
@@ -34,62 +32,6 @@ def test_a_wrong_text_is_named_with_its_row() -> None:
     with pytest.raises(InputError, match="row 1: 'what' is not an action"):
         parse_actions("0F0@0\n1F0@0,what\n")
     assert parse_actions("\n0F0@0\n")[0] == ()
-
-
-@given(shape=shapes(), batch=st.integers(0, 5))
-def test_each_stage_shares_a_batch_among_its_replicas(shape: PipelineShape, batch: int) -> None:
-    """Every microbatch of a batch runs once per stage, on replica j mod d."""
-    first = batch * shape.microbatches
-    for stage, degree in enumerate(shape.replicas):
-        seen = []
-        for replica, rank in enumerate(shape.ranks_of(stage)):
-            assert (shape.stage_of(rank), shape.replica_of(rank)) == (stage, replica)
-            for microbatch in shape.microbatches_of(rank, batch):
-                assert (microbatch - first) % degree == replica
-                assert shape.rank_of(stage, microbatch) == rank
-                seen.append(microbatch)
-        assert sorted(seen) == list(range(first, first + shape.microbatches))
-
-
-@given(shape=shapes())
-def test_ranks_are_numbered_stage_by_stage(shape: PipelineShape) -> None:
-    """The ranks of the stages follow each other without gaps."""
-    ranks = [rank for stage in range(shape.stages) for rank in shape.ranks_of(stage)]
-    assert ranks == list(range(shape.ranks))
-
-
-@given(depth=st.integers(1, 20), width=st.integers(1, 4))
-def test_equal_stages_have_depth_minus_index_in_flight(depth: int, width: int) -> None:
-    """Stage r of d holds d - r microbatches, whatever the width."""
-    shape = PipelineShape(replicas=(width,) * depth, microbatches=width)
-    assert shape.in_flight == tuple(range(depth, 0, -1))
-
-
-@given(shape=shapes())
-def test_a_plan_counts_in_flight_alike(shape: PipelineShape) -> None:
-    """What the planner pays memory for is what the schedule holds."""
-    stages = tuple(
-        Stage(layers=(i,), data_parallel=degree, tensor_parallel=1, options={i: "plain"})
-        for i, degree in enumerate(shape.replicas)
-    )
-    assert Plan(stages=stages, microbatches=shape.microbatches).in_flight == shape.in_flight
-
-
-@pytest.mark.parametrize(
-    ("replicas", "microbatches", "message"),
-    [
-        ((), 4, "each stage has at least one replica"),
-        ((1, 0), 4, "each stage has at least one replica"),
-        ((1,), 0, "microbatches is 0; it must be at least 1"),
-        ((1, 3), 8, "microbatches is 8 and stage 1 has 3 replicas.*9 microbatches would do"),
-    ],
-)
-def test_impossible_shapes_are_refused(
-    replicas: tuple[int, ...], microbatches: int, message: str
-) -> None:
-    """The value, the rule and a value that works are named."""
-    with pytest.raises(InputError, match=message):
-        PipelineShape(replicas=replicas, microbatches=microbatches)
 
 
 @given(schedule=schedules(), microbatch=st.integers(0, 10**6))
