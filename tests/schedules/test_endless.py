@@ -1,5 +1,7 @@
 """2BW's slack, and PipeDream with its stashed weights."""
 
+from itertools import pairwise
+
 import pytest
 
 from diaulos.schedules.actions import Kind
@@ -93,6 +95,6 @@ def test_an_update_follows_every_backward(name: str) -> None:
     assert (schedule.shape.microbatches, schedule.batches) == (2, 4)
     for row in schedule.actions:
         assert [a.number for a in row if a.kind is Kind.UPDATE] == [0, 1, 2, 3]
-        for reduce, update in zip(row, row[1:], strict=False):
+        for reduce, update in pairwise(row):
             if reduce.kind is Kind.REDUCE:
                 assert (update.kind, update.number) == (Kind.UPDATE, reduce.number)

@@ -7,17 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InputError
-from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.generators import generate
-from diaulos.schedules.plans import plan_costs, simulate_plan
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
-from diaulos.schedules.simulate import simulate
+from diaulos.schedules.simulate import Simulator, simulate
 from diaulos.schedules.timeline import Timeline
 from tests.schedules.shapes import line, schedules
 
@@ -280,75 +276,72 @@ def test_costs_must_fit_the_schedule() -> None:
             StageCosts(forward_seconds=bad, backward_seconds=1)
 
 
-def option(seconds: float, *, forward: float | None = None) -> Option:
-    return Option(
-        name="plain",
-        seconds=seconds,
-        forward_seconds=forward,
-        update_seconds=0.5,
-        parameter_bytes=40,
-        activation_bytes=3,
-        fixed_memory=FixedMemory(parameters_bytes=40, optimizer_bytes=80),
-    )
-
-
-GRAPH = LayerGraph(
-    layers=(
-        Layer(id=0, options=(option(3),)),
-        Layer(id=1, options=(option(6, forward=1),)),
-        Layer(id=2, options=(option(9),)),
-    ),
-    edges=(
-        Edge(source=0, target=1, bytes=8),
-        Edge(source=1, target=2, bytes=16),
-        Edge(source=0, target=2, bytes=32),
-    ),
-)
-CLUSTER = Cluster.flat(
-    devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25
-)
-
-
-def planned(*stages: tuple[tuple[int, ...], int], microbatches: int = 4) -> Plan:
-    return Plan(
-        stages=tuple(
-            Stage(
-                layers=layers,
-                data_parallel=degree,
-                tensor_parallel=1,
-                options=dict.fromkeys(layers, "plain"),
-            )
-            for layers, degree in stages
-        ),
-        microbatches=microbatches,
-    )
-
-
-def test_the_costs_of_a_plan_are_those_of_its_layers() -> None:
-    """Times, bytes and the ring; a backward that was not measured counts as twice the forward."""
-    first, second = plan_costs(GRAPH, planned(((0, 1), 2), ((2,), 1)), CLUSTER)
-    assert (first.forward_seconds, first.backward_seconds) == (2.0, 7.0)
-    assert (second.forward_seconds, second.backward_seconds) == (3.0, 6.0)
-    assert (first.update_seconds, second.update_seconds) == (1.0, 0.5)
-    assert first.reduce_seconds == 2 * (2 - 1) / 2 * 80 / 16
-    assert second.reduce_seconds == 0.0
-    assert (first.activation_bytes, first.fixed_bytes) == (6.0, 240.0)
-    assert (first.output_bytes, second.output_bytes) == (48.0, 0.0)
-
-
-def test_tensors_that_skip_a_stage_pass_through_it() -> None:
-    """A stage hands on what later stages need, whoever made it."""
-    costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 1), ((2,), 1)), CLUSTER)
-    assert [cost.output_bytes for cost in costs] == [40.0, 48.0, 0.0]
-
-
-def test_a_plan_is_simulated_on_its_cluster() -> None:
-    """The link's latency and bandwidth are the cluster's; the schedule is checked first."""
-    plan = planned(((0, 1), 1), ((2,), 1), microbatches=1)
-    timeline = simulate_plan(GRAPH, plan, CLUSTER, schedule="gpipe", batches=1)
+def test_seconds_may_vary_by_microbatch() -> None:
+    """A microbatch of twice the length takes twice as long on all stages."""
+    costs = [StageCosts(forward_seconds=1, backward_seconds=2)] * 2
+    schedule = generate("gpipe", line(2, 3), 1)
+    timeline = simulate(schedule, costs, Link(), lambda action: 2.0 if action.number == 1 else 1.0)
     found = spans(timeline)
-    assert found["1F0"] == (2 + 3 + 0.25, 2 + 3 + 0.25 + 3)
-    assert found["0B0"][0] == found["1B0"][1] + 3 + 0.25
-    three = planned(((0,), 1), ((1,), 1), ((2,), 1), microbatches=1)
-    with pytest.raises(InputError, match="2BW needs depth - 1"):
-        simulate_plan(GRAPH, three, CLUSTER, schedule="2bw", batches=1)
+    assert [found[f"0F{k}"] for k in range(3)] == [(0, 1), (1, 3), (3, 4)]
+    assert [found[f"1F{k}"] for k in range(3)] == [(1, 2), (3, 5), (5, 6)]
+    assert [found[f"1B{k}"] for k in range(3)] == [(6, 8), (8, 12), (12, 14)]
+
+
+def test_sends_may_stop_the_sender() -> None:
+    """Where they do not overlap, a rank goes on when its message has left, not when it is there."""
+    costs = [StageCosts(forward_seconds=1, backward_seconds=2, output_bytes=3)] * 2
+    link = Link(bandwidth_bytes_per_second=1, latency_seconds=0.5, overlaps=False)
+    found = spans(simulate(generate("gpipe", line(2, 2), 1), costs, link))
+    assert [found["0F0"], found["0F1"]] == [(0, 1), (4, 5)]
+    assert [found["1F0"], found["1F1"]] == [(4.5, 5.5), (8.5, 9.5)]
+    assert [found["1B0"], found["1B1"]] == [(9.5, 11.5), (14.5, 16.5)]
+
+
+def test_halves_take_what_the_whole_takes() -> None:
+    """Half each where they are not known apart."""
+    known = StageCosts(forward_seconds=1, backward_seconds=5, weight_backward_seconds=2)
+    found = spans(simulate(generate("zb-h1", line(1, 1), 1), [known], Link()))
+    assert (found["0I0"], found["0W0"]) == ((1, 4), (4, 6))
+    unknown = StageCosts(forward_seconds=1, backward_seconds=5)
+    found = spans(simulate(generate("zb-h1", line(1, 1), 1), [unknown], Link()))
+    assert (found["0I0"], found["0W0"]) == ((1, 3.5), (3.5, 6))
+
+
+@given(case=priced(), latency=st.integers(0, 5))
+@settings(max_examples=20)
+def test_a_simulator_is_used_again(case: tuple[Schedule, list[StageCosts]], latency: int) -> None:
+    """It gives the same timeline each time, and the makespan alone without it."""
+    schedule, costs = case
+    link = Link(latency_seconds=latency)
+    simulator = Simulator(schedule)
+    timeline = simulator.timeline(costs, link)
+    assert timeline == simulator.timeline(costs, link) == simulate(schedule, costs, link)
+    end = max(event.end_seconds for event in timeline.events)
+    assert simulator.makespan_seconds(costs, link) == end
+
+
+def test_versions_and_activations_are_told_apart() -> None:
+    """PipeDream keeps d - r versions on stage r; the peak is told with its moment."""
+    cost = StageCosts(
+        forward_seconds=1, backward_seconds=2, activation_bytes=10, fixed_bytes=100, version_bytes=7
+    )
+    timeline = simulate(generate("pipedream", line(3, 4), 1), [cost] * 3, Link())
+    peaks = [timeline.peak_memory(rank) for rank in range(3)]
+    assert [peak.versions_bytes for peak in peaks] == [14, 7, 0]
+    assert [peak.activation_bytes for peak in peaks] == [30, 20, 10]
+    assert {peak.fixed_bytes for peak in peaks} == {100}
+    assert [peak.seconds for peak in peaks] == [2.0, 2.0, 2.0]
+    assert timeline.peak_memory_bytes(0) == 100 + 14 + 30
+
+
+def test_a_weight_half_still_holds_its_microbatch() -> None:
+    """Activations are let go when both halves of the backward are done."""
+    cost = StageCosts(forward_seconds=1, backward_seconds=2, activation_bytes=10)
+    timeline = simulate(generate("zb-h1", line(1, 1), 1), [cost], Link())
+    assert [(point.seconds, point.bytes) for point in timeline.memory] == [(0, 0), (0, 10), (3, 0)]
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """Without bytes there is no memory."""
+    timeline = run("1f1b", 2, 2)
+    assert (timeline.memory, timeline.resident) == ((), ())

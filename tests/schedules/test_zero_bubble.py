@@ -1,5 +1,7 @@
 """ZB-H1 and ZB-H2."""
 
+from itertools import pairwise
+
 import pytest
 
 from diaulos.schedules.actions import Kind
@@ -40,7 +42,7 @@ def test_h2_is_idle_only_before_the_first_forward(
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("microbatches", [1, 2, 5, 8, 33])
 def test_stashes_are_the_same_on_all_stages(depth: int, microbatches: int) -> None:
-    """H1 holds d and H2 2 d - 1 until their weight halves, never more; with few microbatches all."""
+    """H1 holds d and H2 2 d - 1 until their weight halves; with few microbatches all of them."""
     for name, most in (("zb-h1", depth), ("zb-h2", 2 * depth - 1)):
         timeline = timed(generate(name, line(depth, microbatches), 1))
         peaks = [timeline.peak_in_flight(rank) for rank in range(depth)]
@@ -66,6 +68,6 @@ def test_h1_box_by_box() -> None:
 def test_gradients_of_inputs_are_sent_before_weights_are_done() -> None:
     """The send of a gradient follows the input half; the weight half sends nothing."""
     for row in generate("zb-h1", line(3, 6), 1).actions[1:]:
-        for action, follower in zip(row, row[1:], strict=False):
+        for action, follower in pairwise(row):
             if action.kind is Kind.INPUT_BACKWARD:
                 assert (follower.kind, follower.number) == (Kind.SEND_BACKWARD, action.number)

@@ -1,0 +1,145 @@
+"""Plans: the costs of their stages, and their timelines."""
+
+import pytest
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.errors import InputError
+from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.planning.plan import Plan, Stage
+from diaulos.schedules.costs import Link
+from diaulos.schedules.plans import plan_costs, plan_simulator, simulate_plan
+from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.timeline import Timeline
+
+
+def spans(timeline: Timeline) -> dict[str, tuple[float, float]]:
+    """Start and end by the text of the action, its version left out."""
+    return {
+        str(event.action).partition("@")[0]: (event.start_seconds, event.end_seconds)
+        for event in timeline.events
+    }
+
+
+def option(seconds: float, *, forward: float | None = None) -> Option:
+    return Option(
+        name="plain",
+        seconds=seconds,
+        forward_seconds=forward,
+        update_seconds=0.5,
+        parameter_bytes=40,
+        activation_bytes=3,
+        fixed_memory=FixedMemory(parameters_bytes=40, optimizer_bytes=80),
+    )
+
+
+GRAPH = LayerGraph(
+    layers=(
+        Layer(id=0, options=(option(3),)),
+        Layer(id=1, options=(option(6, forward=1),)),
+        Layer(id=2, options=(option(9),)),
+    ),
+    edges=(
+        Edge(source=0, target=1, bytes=8),
+        Edge(source=1, target=2, bytes=16),
+        Edge(source=0, target=2, bytes=32),
+    ),
+)
+CLUSTER = Cluster.flat(
+    devices=4, memory_bytes=1e9, bandwidth_bytes_per_second=16, latency_seconds=0.25
+)
+
+
+def planned(*stages: tuple[tuple[int, ...], int], microbatches: int = 4) -> Plan:
+    return Plan(
+        stages=tuple(
+            Stage(
+                layers=layers,
+                data_parallel=degree,
+                tensor_parallel=1,
+                options=dict.fromkeys(layers, "plain"),
+            )
+            for layers, degree in stages
+        ),
+        microbatches=microbatches,
+    )
+
+
+def test_the_costs_of_a_plan_are_those_of_its_layers() -> None:
+    """Times, bytes and the ring; a backward that was not measured counts as twice the forward."""
+    first, second = plan_costs(GRAPH, planned(((0, 1), 2), ((2,), 1)), CLUSTER)
+    assert (first.forward_seconds, first.backward_seconds) == (2.0, 7.0)
+    assert (second.forward_seconds, second.backward_seconds) == (3.0, 6.0)
+    assert (first.update_seconds, second.update_seconds) == (1.0, 0.5)
+    assert first.reduce_seconds == 2 * (2 - 1) / 2 * 80 / 16
+    assert second.reduce_seconds == 0.0
+    assert (first.activation_bytes, first.fixed_bytes) == (6.0, 240.0)
+    assert (first.output_bytes, second.output_bytes) == (48.0, 0.0)
+
+
+def test_tensors_that_skip_a_stage_pass_through_it() -> None:
+    """A stage hands on what later stages need, whoever made it."""
+    costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 1), ((2,), 1)), CLUSTER)
+    assert [cost.output_bytes for cost in costs] == [40.0, 48.0, 0.0]
+
+
+def test_a_plan_is_simulated_on_its_cluster() -> None:
+    """The link's latency and bandwidth are the cluster's; the schedule is checked first."""
+    plan = planned(((0, 1), 1), ((2,), 1), microbatches=1)
+    timeline = simulate_plan(GRAPH, plan, CLUSTER, schedule="gpipe", batches=1)
+    found = spans(timeline)
+    assert found["1F0"] == (2 + 3 + 0.25, 2 + 3 + 0.25 + 3)
+    assert found["0B0"][0] == found["1B0"][1] + 3 + 0.25
+    three = planned(((0,), 1), ((1,), 1), ((2,), 1), microbatches=1)
+    with pytest.raises(InputError, match="2BW needs depth - 1"):
+        simulate_plan(GRAPH, three, CLUSTER, schedule="2bw", batches=1)
+
+
+def test_versions_are_counted_by_the_schedule() -> None:
+    """What one more version adds is held once more under 2BW, and not with a flush."""
+    memory = FixedMemory(parameters_bytes=40, optimizer_bytes=80, versions_bytes=60)
+    layer = Layer(
+        id=0,
+        options=(
+            Option(
+                name="plain", seconds=3, parameter_bytes=40, activation_bytes=3, fixed_memory=memory
+            ),
+        ),
+    )
+    graph, plan = LayerGraph(layers=(layer,), edges=()), planned(((0,), 1), microbatches=2)
+    peaks = {
+        name: simulate_plan(graph, plan, CLUSTER, schedule=name, batches=3).peak_memory(0)
+        for name in ("1f1b", "2bw")
+    }
+    assert {name: peak.versions_bytes for name, peak in peaks.items()} == {"1f1b": 0, "2bw": 60}
+    assert {peak.fixed_bytes for peak in peaks.values()} == {120}
+
+
+def test_halves_of_backwards_are_those_of_the_layers() -> None:
+    """As measured; half of what recomputation leaves of the backward where they are not."""
+    measured = Option(
+        name="measured", seconds=9, forward_seconds=3, weight_backward_seconds=2,
+        parameter_bytes=1, activation_bytes=1,
+    )  # fmt: skip
+    recomputed = Option(
+        name="recomputed", seconds=8, recompute=True, parameter_bytes=1, activation_bytes=1
+    )
+    layers = (Layer(id=0, options=(measured,)), Layer(id=1, options=(recomputed,)))
+    graph = LayerGraph(layers=layers, edges=(Edge(source=0, target=1, bytes=1),))
+    stage = Stage(
+        layers=(0, 1),
+        data_parallel=1,
+        tensor_parallel=1,
+        options={0: "measured", 1: "recomputed"},
+    )
+    (cost,) = plan_costs(graph, Plan(stages=(stage,), microbatches=1), CLUSTER)
+    assert (cost.forward_seconds, cost.backward_seconds) == (3 + 2, 6 + 6)
+    assert (cost.weight_seconds, cost.input_seconds) == (2 + 2, 4 + 4)
+
+
+def test_plans_of_one_shape_share_a_simulator() -> None:
+    """The schedule is generated and checked once."""
+    shape = PipelineShape(replicas=(1, 2, 1), microbatches=4)
+    first = plan_simulator("1f1b", shape, 1)
+    assert plan_simulator("1f1b", PipelineShape(replicas=(1, 2, 1), microbatches=4), 1) is first
+    costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 2), ((2,), 1)), CLUSTER)
+    assert first.makespan_seconds(costs, Link.of(CLUSTER)) > 0
