@@ -124,7 +124,7 @@ def test_what_cannot_run_is_left_out_of_all(capsys: pytest.CaptureFixture[str]) 
     assert list(json.loads(captured.out)["schedules"]) == [
         *(name for name in GENERATORS if name != "2bw"), "auto",
     ]  # fmt: skip
-    assert "2bw is left out: microbatches is 2" in captured.err
+    assert "2bw left out: microbatches is 2" in captured.err
     assert "use at least 3, or 4" in captured.err
     with pytest.raises(InputError, match="use at least 3, or 4"):
         simulate(depth=4, microbatches=2, schedule=["2bw"])

@@ -69,6 +69,12 @@ def test_what_is_reached_with_degrees_1_2_1_4() -> None:
     assert in_turns == {"2bw": 72.0, "1f1b": 78.0}
 
 
+def test_what_is_reached_with_degrees_1_2_1() -> None:
+    """8 microbatches, 24 seconds at best: 2BW takes 30 instead of 36."""
+    schedule = generate("2bw", PipelineShape(replicas=(1, 2, 1), microbatches=8), 4)
+    assert (step_seconds(schedule), step_seconds(in_turn(schedule))) == (30.0, 36.0)
+
+
 @given(degree=st.integers(1, 3), depth=st.integers(1, 4))
 def test_equal_degrees_take_turns(degree: int, depth: int) -> None:
     """The order of the papers stays what it is."""

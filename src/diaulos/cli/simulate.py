@@ -204,7 +204,8 @@ def _simulate_all(
     pipeline: Pipeline, names: Sequence[str], batches: int, in_flight_limit: int | None
 ) -> dict[str, _Run]:
     """The runs by schedule; what only `all` asked for and cannot run is noted and left out."""
-    runs = {}
+    runs: dict[str, _Run] = {}
+    left_out: dict[str, list[str]] = {}
     for name in dict.fromkeys([*GENERATORS, "auto"] if "all" in names else names):
         try:
             runs[name] = (
@@ -215,7 +216,9 @@ def _simulate_all(
         except InputError as error:
             if name in names or batches < 1:
                 raise
-            note(f"{name} is left out: {error}")
+            left_out.setdefault(str(error), []).append(name)
+    for reason, left in left_out.items():
+        note(f"{', '.join(left)} left out: {reason}")
     return runs
 
 
@@ -224,8 +227,8 @@ def _simulate_one(pipeline: Pipeline, name: str, batches: int) -> _Run:
     if generator.chunks != 1 and pipeline.chunks is None:
         raise InputError(
             "the plan has one stage a rank",
-            f"{name} needs several",
-            "simulate it with --depth, --microbatches and --chunks",
+            "schedules of several are for stages that can be cut",
+            "simulate them with --depth, --microbatches and --chunks",
         )
     schedule = generate(name, generator.shape(pipeline.shape, pipeline.chunks or 1), batches)
     check(schedule)

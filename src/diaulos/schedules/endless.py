@@ -56,7 +56,7 @@ def update_slack(shape: PipelineShape) -> tuple[int, ...]:
 def _update_each(
     name: str, shape: PipelineShape, batches: range, gradient_delays: tuple[int, ...]
 ) -> Schedule:
-    local = equal_share(shape, name)
+    local = equal_share(shape)
     one_each = replace(shape, microbatches=shape.replicas[0])
     small = range(batches.start * local, batches.stop * local)
     return _never_flushed(name, one_each, small, gradient_delays=gradient_delays, alone=True)

@@ -16,7 +16,7 @@ def interleaved(shape: PipelineShape, batches: range) -> Schedule:
     divide their number, so that there are no more rounds than full ones; what a last round lacks
     is left out. A rank warms up with 2 (d-1-r) forwards and those of v-1 chunks of a round.
     """
-    local = equal_share(shape, "interleaved")
+    local = equal_share(shape)
     depth, chunks = shape.depth, shape.chunks
     rounds = max(local // depth, 1)
     each = -(-local // rounds)
@@ -48,7 +48,7 @@ def breadth_first(shape: PipelineShape, batches: range) -> Schedule:
 
     All microbatches go through one chunk before the next, forwards and then backwards.
     """
-    local = equal_share(shape, "breadth-first")
+    local = equal_share(shape)
     chunks = range(shape.chunks)
 
     def order_of(position: int) -> Order:
@@ -61,12 +61,12 @@ def breadth_first(shape: PipelineShape, batches: range) -> Schedule:
     return flushed("breadth-first", shape, batches, order_of=order_of, limits=limits)
 
 
-def equal_share(shape: PipelineShape, name: str) -> int:
+def equal_share(shape: PipelineShape) -> int:
     """The microbatches of each replica, refused where positions have other degrees than others."""
     if len(set(shape.replicas)) > 1:
         raise InputError(
             f"the stages have {shape.replicas} replicas",
-            f"schedule {name} is for stages of equal data-parallel degree",
+            "this schedule is for stages of equal data-parallel degree",
             "gpipe, 1f1b and 2bw run stages of unequal degrees",
         )
     return shape.microbatches // shape.replicas[0]

@@ -65,7 +65,7 @@ def search(
     its backward. The shape has one stage a rank and equal data-parallel degrees. Stages are left
     whole, or also cut evenly where `chunks` is given: in two, and in so many.
     """
-    local = equal_share(shape, "auto")
+    local = equal_share(shape)
     if len(limits) != shape.stages or min(limits) < 1:
         raise InputError(
             f"the in-flight limits are {list(limits)}",

@@ -17,7 +17,7 @@ def zero_bubble_v(shape: PipelineShape, batches: range) -> Schedule:
 
     At most 2 d pairs of stage and microbatch in flight on each rank, as much as under 1F1B.
     """
-    local = equal_share(shape, "zb-v")
+    local = equal_share(shape)
 
     def order_of(position: int) -> Order:
         rank = _Rank(shape, position)
@@ -33,7 +33,7 @@ def dualpipe_v(shape: PipelineShape, batches: range) -> Schedule:
 
     Most backwards are whole. At most 2 d + 1 pairs of stage and microbatch in flight on each rank.
     """
-    local = equal_share(shape, "dualpipe-v")
+    local = equal_share(shape)
 
     def order_of(position: int) -> Order:
         rank = _Rank(shape, position)

@@ -27,7 +27,7 @@ def zero_bubble_h2(shape: PipelineShape, batches: range) -> Schedule:
 
 
 def _zero_bubble(name: str, shape: PipelineShape, batches: range, *, slots_ahead: int) -> Schedule:
-    local = equal_share(shape, name)
+    local = equal_share(shape)
     last = shape.depth - 1
 
     def order_of(position: int) -> Order:
