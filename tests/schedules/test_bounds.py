@@ -37,7 +37,7 @@ def best_of_all(chain: Chain) -> float:
     for pair in itertools.product(*both):
         schedule = flushed("any", shape, range(1), order_of=pair.__getitem__, limits=chain.limits)
         try:
-            best = min(best, simulate(schedule, chain.costs, chain.link).makespan_seconds)
+            best = min(best, simulate(schedule, chain.costs, chain.links).makespan_seconds)
         except CheckError:
             continue
     return best
@@ -54,7 +54,7 @@ def test_no_order_is_better() -> None:
         ]
         for limits in ((1, 1), (2, 1), (2, 2)):
             link = Link(latency_seconds=1.0)
-            chain = Chain(costs=costs, link=link, limits=limits, microbatches=2)
+            chain = Chain(costs=costs, links=[link], limits=limits, microbatches=2)
             assert lower_bound_seconds(chain, most_chunks=1) <= best_of_all(chain)
 
 
@@ -63,7 +63,7 @@ def test_the_bound_is_met_where_closed_forms_are_best() -> None:
     cost = StageCosts(forward_seconds=1, backward_seconds=2)
     bounds = {
         limit: lower_bound_seconds(
-            Chain(costs=[cost] * 8, link=Link(), limits=[limit] * 8, microbatches=16),
+            Chain(costs=[cost] * 8, links=[Link()] * 7, limits=[limit] * 8, microbatches=16),
             most_chunks=1,
         )
         for limit in (1, 8, 15)
@@ -74,6 +74,6 @@ def test_the_bound_is_met_where_closed_forms_are_best() -> None:
 def test_parts_begin_sooner() -> None:
     """Where stages may be cut in v, only a v-th of each forward stands before the next rank."""
     cost = StageCosts(forward_seconds=1, backward_seconds=2)
-    chain = Chain(costs=[cost] * 8, link=Link(), limits=[8] * 8, microbatches=16)
+    chain = Chain(costs=[cost] * 8, links=[Link()] * 7, limits=[8] * 8, microbatches=16)
     assert lower_bound_seconds(chain, most_chunks=2) == 48 + 7 / 2
     assert lower_bound_seconds(chain, most_chunks=4) == 48 + 7 / 4

@@ -40,7 +40,9 @@ def test_it_is_legal_and_counts_its_own_time(
     """Every policy ends, keeps the limits, and takes as long as it says."""
     limits = [limit] * len(costs)
     link = Link(latency_seconds=latency)
-    chain = Chain(costs=costs, link=link, limits=limits, microbatches=microbatches)
+    chain = Chain(
+        costs=costs, links=[link] * (len(costs) - 1), limits=limits, microbatches=microbatches
+    )
     found = list_schedule(chain, policy)
     assert found is not None
     makespan, orders = found
@@ -54,7 +56,7 @@ def test_it_is_legal_and_counts_its_own_time(
 def first_kinds(policy: Policy, count: int) -> list[Kind]:
     """What the last of two even stages begins with."""
     cost = StageCosts(forward_seconds=1, backward_seconds=2)
-    chain = Chain(costs=[cost] * 2, link=Link(), limits=[4, 4], microbatches=6)
+    chain = Chain(costs=[cost] * 2, links=[Link()], limits=[4, 4], microbatches=6)
     found = list_schedule(chain, policy)
     assert found is not None
     return [kind for kind, _, _ in found[1][1][:count]]

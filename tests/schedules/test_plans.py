@@ -1,13 +1,15 @@
 """Plans: the costs of their stages, and their timelines."""
 
+from dataclasses import replace
+
 import pytest
 
-from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.cluster import Cluster, DeviceGroup
+from diaulos.clusters.cluster import Link as ClusterLink
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
 from diaulos.planning.plan import Plan, Stage
-from diaulos.schedules.costs import Link
-from diaulos.schedules.plans import plan_costs, plan_simulator, simulate_plan
+from diaulos.schedules.plans import plan_costs, plan_links, plan_simulator, simulate_plan
 from diaulos.schedules.shape import PipelineShape
 from diaulos.schedules.timeline import Timeline
 
@@ -70,7 +72,7 @@ def test_the_costs_of_a_plan_are_those_of_its_layers() -> None:
     assert (first.forward_seconds, first.backward_seconds) == (2.0, 7.0)
     assert (second.forward_seconds, second.backward_seconds) == (3.0, 6.0)
     assert (first.update_seconds, second.update_seconds) == (1.0, 0.5)
-    assert first.reduce_seconds == 2 * (2 - 1) / 2 * 80 / 16
+    assert first.reduce_seconds == 2 * (2 - 1) * (80 / 2 / 16 + 0.25)
     assert second.reduce_seconds == 0.0
     assert (first.activation_bytes, first.fixed_bytes) == (6.0, 240.0)
     assert (first.output_bytes, second.output_bytes) == (48.0, 0.0)
@@ -136,10 +138,48 @@ def test_halves_of_backwards_are_those_of_the_layers() -> None:
     assert (cost.weight_seconds, cost.input_seconds) == (2 + 2, 4 + 4)
 
 
+NODES = Cluster(
+    groups=(
+        DeviceGroup(
+            name="slow", nodes=1, devices_per_node=2, memory_bytes=1e9,
+            link=ClusterLink(bandwidth_bytes_per_second=100),
+        ),
+        DeviceGroup(
+            name="fast", nodes=1, devices_per_node=2, memory_bytes=1e9, speed=2.0,
+            link=ClusterLink(bandwidth_bytes_per_second=200, latency_seconds=1),
+        ),
+    ),
+    link=ClusterLink(bandwidth_bytes_per_second=10, latency_seconds=3),
+)  # fmt: skip
+
+
+def test_stages_take_what_their_devices_and_links_give() -> None:
+    """Two slow devices of a node, then a stage of two fast ones of another."""
+    plan = planned(((0,), 1), ((1,), 1), ((2,), 2))
+    links = plan_links(plan, NODES)
+    assert [link.bandwidth_bytes_per_second for link in links] == [100, 10]
+    assert [link.latency_seconds for link in links] == [0, 3]
+    costs = plan_costs(GRAPH, plan, NODES)
+    assert [cost.forward_seconds for cost in costs] == [1.0, 1.0, 3 / 2]
+    assert [cost.update_seconds for cost in costs] == [0.5, 0.5, 0.25]
+    assert [cost.reduce_seconds for cost in costs] == [0, 0, 2 * (40 / 2 / 200 + 1)]
+
+
+def test_a_sharded_optimizer_is_shared_by_the_replicas() -> None:
+    """Its memory and its seconds are those of one part."""
+    (whole,) = plan_costs(GRAPH, planned(((0, 1, 2), 2)), CLUSTER)
+    plan = planned(((0, 1, 2), 2))
+    sharded = replace(plan, stages=(replace(plan.stages[0], sharded_optimizer=True),))
+    (cost,) = plan_costs(GRAPH, sharded, CLUSTER)
+    assert whole.fixed_bytes - cost.fixed_bytes == 3 * 80 / 2
+    assert cost.update_seconds == whole.update_seconds / 2
+
+
 def test_plans_of_one_shape_share_a_simulator() -> None:
     """The schedule is generated and checked once."""
     shape = PipelineShape(replicas=(1, 2, 1), microbatches=4)
     first = plan_simulator("1f1b", shape, 1)
     assert plan_simulator("1f1b", PipelineShape(replicas=(1, 2, 1), microbatches=4), 1) is first
     costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 2), ((2,), 1)), CLUSTER)
-    assert first.makespan_seconds(costs, Link.of(CLUSTER)) > 0
+    plan = planned(((0,), 1), ((1,), 2), ((2,), 1))
+    assert first.makespan_seconds(costs, plan_links(plan, CLUSTER)) > 0

@@ -297,6 +297,18 @@ def test_sends_may_stop_the_sender() -> None:
     assert [found["1B0"], found["1B1"]] == [(9.5, 11.5), (14.5, 16.5)]
 
 
+def test_borders_may_have_links_of_their_own() -> None:
+    """A slow border between stages 1 and 2; one link too few is refused."""
+    costs = [StageCosts(forward_seconds=1, backward_seconds=2, output_bytes=4)] * 3
+    links = [Link(), Link(bandwidth_bytes_per_second=2, latency_seconds=1)]
+    schedule = generate("gpipe", line(3, 1), 1)
+    found = spans(simulate(schedule, costs, links))
+    assert [found[f"{stage}F0"] for stage in range(3)] == [(0, 1), (1, 2), (5, 6)]
+    assert [found[f"{stage}B0"] for stage in range(3)] == [(13, 15), (11, 13), (6, 8)]
+    with pytest.raises(InputError, match="there are links of 1 borders; 3 stages have 2"):
+        simulate(schedule, costs, links[:1])
+
+
 def test_halves_take_what_the_whole_takes() -> None:
     """Half each where they are not known apart."""
     known = StageCosts(forward_seconds=1, backward_seconds=5, weight_backward_seconds=2)

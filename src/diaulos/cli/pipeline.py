@@ -9,8 +9,8 @@ from diaulos.cli.output import note
 from diaulos.clusters.files import read_cluster
 from diaulos.errors import InputError
 from diaulos.planning.files import read_plan
-from diaulos.schedules.costs import Link, StageCosts
-from diaulos.schedules.plans import plan_costs
+from diaulos.schedules.costs import Link, Links, StageCosts
+from diaulos.schedules.plans import plan_costs, plan_links
 from diaulos.schedules.shape import PipelineShape
 
 
@@ -39,7 +39,7 @@ class Pipeline:
     shape: PipelineShape
     """One stage a rank."""
     costs: Sequence[StageCosts]
-    link: Link
+    links: Links
     chunks: int | None
     """Into how many chunks schedules may cut a stage; None where stages stay whole."""
     memory_bytes: float = math.inf
@@ -64,7 +64,7 @@ def equal_stages(given: EqualStages) -> Pipeline:
             raise InputError(f"--{name} is {value}", "it must be at least 1")
     shape = PipelineShape(replicas=(width,) * given.depth, microbatches=given.microbatches * width)
     costs = [_costs(given)] * given.depth
-    return Pipeline(shape=shape, costs=costs, link=Link(), chunks=chunks)
+    return Pipeline(shape=shape, costs=costs, links=Link(), chunks=chunks)
 
 
 def _costs(given: EqualStages) -> StageCosts:
@@ -101,7 +101,7 @@ def planned(path: Path, graph: Path | None, cluster: Path | None) -> Pipeline:
     return Pipeline(
         shape=PipelineShape.of(stored.plan),
         costs=plan_costs(stored.graph, stored.plan, stored.cluster),
-        link=Link.of(stored.cluster),
+        links=plan_links(stored.plan, stored.cluster),
         chunks=None,
         memory_bytes=stored.cluster.largest_memory_bytes,
     )

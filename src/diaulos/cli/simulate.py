@@ -244,7 +244,7 @@ def _search(pipeline: Pipeline, batches: int, in_flight_limit: int | None) -> _R
         shape,
         range(batches),
         pipeline.costs,
-        pipeline.link,
+        pipeline.links,
         [limit] * shape.depth,
         chunks=pipeline.chunks,
     )
@@ -254,10 +254,10 @@ def _search(pipeline: Pipeline, batches: int, in_flight_limit: int | None) -> _R
 def _timed(pipeline: Pipeline, schedule: Schedule, bound: float | None = None) -> _Run:
     simulator = Simulator(schedule)
     costs = chunk_costs(schedule.shape, pipeline.costs)
-    timeline = simulator.timeline(costs, pipeline.link)
+    timeline = simulator.timeline(costs, pipeline.links)
     # A batch is the same work for all, also where each of its microbatches makes an update.
     timeline = replace(timeline, microbatches=pipeline.shape.microbatches)
-    bubble = bubble_by_cause(simulator, costs, pipeline.link, timeline)
+    bubble = bubble_by_cause(simulator, costs, pipeline.links, timeline)
     return _Run(schedule, timeline, bubble, bound)
 
 

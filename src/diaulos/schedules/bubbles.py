@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.costs import Link, Links, StageCosts
 from diaulos.schedules.simulate import Simulator
 from diaulos.schedules.timeline import Event, Timeline
 
@@ -24,14 +24,14 @@ class Bubble:
 
 
 def bubble_by_cause(
-    simulator: Simulator, costs: Sequence[StageCosts], link: Link, timeline: Timeline
+    simulator: Simulator, costs: Sequence[StageCosts], links: Links, timeline: Timeline
 ) -> Bubble:
     """The bubble of a simulated timeline by its causes.
 
     The same schedule is simulated with messages that take no time; what is idle less is due to
     the link, and the idle time that is left is told apart by when it is.
     """
-    without = timeline if link == Link() else simulator.timeline(costs, Link())
+    without = timeline if links == Link() else simulator.timeline(costs, Link())
     is_flushed = simulator.schedule.is_flushed
     seconds = [0.0, 0.0, 0.0]
     for rank in range(without.ranks):

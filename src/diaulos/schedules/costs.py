@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.cluster import Link as ClusterLink
 from diaulos.errors import InputError
 from diaulos.schedules.shape import PipelineShape
 
@@ -74,7 +74,7 @@ def chunk_costs(shape: PipelineShape, costs: Sequence[StageCosts]) -> list[Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Between any two ranks; each direction carries one message at a time."""
+    """Between two ranks; each direction carries one message at a time."""
 
     latency_seconds: float = 0.0
     bandwidth_bytes_per_second: float = math.inf
@@ -82,13 +82,28 @@ class Link:
     """Whether the sender goes on while a message is under way; else it waits until it has left."""
 
     @staticmethod
-    def of(cluster: Cluster) -> "Link":
-        """The link of a cluster, the slowest where it has several."""
+    def of(link: ClusterLink) -> "Link":
+        """The link between two devices of a cluster."""
         return Link(
-            latency_seconds=cluster.slowest_link.latency_seconds,
-            bandwidth_bytes_per_second=cluster.slowest_link.bandwidth_bytes_per_second,
+            latency_seconds=link.latency_seconds,
+            bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
         )
 
     def seconds(self, size_bytes: float) -> float:
         """How long the link is taken by a message, without its latency."""
         return size_bytes / self.bandwidth_bytes_per_second
+
+
+Links = Link | Sequence[Link]
+"""One for all borders between stages, or one for each."""
+
+
+def border_links(links: Links, stages: int) -> Sequence[Link]:
+    """The link of each border between two of so many stages."""
+    if isinstance(links, Link):
+        return [links] * (stages - 1)
+    if len(links) != stages - 1:
+        raise InputError(
+            f"there are links of {len(links)} borders", f"{stages} stages have {stages - 1}"
+        )
+    return links

@@ -20,14 +20,16 @@ class Chain:
     """One replica of each stage, the messages between them, and the microbatches of a batch."""
 
     costs: Sequence[StageCosts]
-    link: Link
+    links: Sequence[Link]
+    """Of each border between two stages."""
     limits: Sequence[int]
     """The most microbatches in flight, by stage."""
     microbatches: int
 
     def hop_seconds(self, border: int) -> float:
         """From the end of a computation on a stage to the next one's having what it gives."""
-        return self.link.seconds(self.costs[border].output_bytes) + self.link.latency_seconds
+        link = self.links[border]
+        return link.seconds(self.costs[border].output_bytes) + link.latency_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

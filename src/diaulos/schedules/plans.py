@@ -1,10 +1,13 @@
 """The timeline of a plan: its stages' costs, and their schedule on its cluster."""
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph, Option
+from diaulos.planning.places import StagePlace, stage_places
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.check import check
 from diaulos.schedules.costs import Link, StageCosts
@@ -19,7 +22,7 @@ def simulate_plan(
 ) -> Timeline:
     """The timeline of a plan under the schedule of this name, checked before it is simulated."""
     simulator = plan_simulator(schedule, PipelineShape.of(plan), batches)
-    return simulator.timeline(plan_costs(graph, plan, cluster), Link.of(cluster))
+    return simulator.timeline(plan_costs(graph, plan, cluster), plan_links(plan, cluster))
 
 
 @lru_cache(maxsize=32)
@@ -33,45 +36,74 @@ def plan_simulator(schedule: str, shape: PipelineShape, batches: int) -> Simulat
     return Simulator(generated)
 
 
+def plan_links(plan: Plan, cluster: Cluster) -> tuple[Link, ...]:
+    """The link of each border between two stages, where they stand on the cluster.
+
+    Opposite directions do not wait for each other, also where the cluster says that they do.
+    """
+    places = stage_places(plan, cluster)
+    slower = (
+        min(place.link_behind, after.link_before, key=lambda link: link.bandwidth_bytes_per_second)
+        for place, after in pairwise(places)
+    )
+    return tuple(map(Link.of, slower))
+
+
 def plan_costs(graph: LayerGraph, plan: Plan, cluster: Cluster) -> tuple[StageCosts, ...]:
-    """The costs of each stage of a plan.
+    """The costs of each stage of a plan, where it stands on the cluster.
 
     Where a layer's forward and backward were not measured apart, the backward counts as twice the
     forward, with one more forward where it is recomputed; where the halves of the backward were
     not, each is half of what recomputation leaves. The reduction is that of a ring, 2 (d-1)/d of
-    the parameters.
+    the parameters in 2 (d-1) messages.
     """
+    places = stage_places(plan, cluster)
     sent = _boundary_bytes(graph, plan)
     return tuple(
-        _stage_costs(graph, stage, output, cluster)
-        for stage, output in zip(plan.stages, sent, strict=True)
+        _stage_costs(graph, stage, output, place)
+        for stage, output, place in zip(plan.stages, sent, places, strict=True)
     )
 
 
 def _stage_costs(
-    graph: LayerGraph, stage: Stage, output_bytes: float, cluster: Cluster
+    graph: LayerGraph, stage: Stage, output_bytes: float, place: StagePlace
 ) -> StageCosts:
     options = [
         graph.layer(layer).option(stage.options[layer], stage.tensor_parallel)
         for layer in stage.layers
     ]
+    replicas, speed = stage.data_parallel, place.group.speed
     seconds = math.fsum(option.seconds for option in options)
     forward = math.fsum(map(_forward_seconds, options))
     backward = max(seconds - forward, 0.0)
-    parameter_bytes = math.fsum(option.parameter_bytes for option in options)
-    ring = 2 * (stage.data_parallel - 1) / stage.data_parallel
-    versions_bytes = math.fsum(option.fixed_memory.versions_bytes for option in options)
+    weights = min(math.fsum(map(_weight_seconds, options)), backward)
+    update = math.fsum(option.update_seconds for option in options)
+    held = [option.fixed_memory for option in options]
+    versions_bytes = math.fsum(memory.versions_bytes for memory in held)
+    optimizer_bytes = math.fsum(memory.optimizer_bytes for memory in held)
+    elsewhere = 1 - 1 / replicas if stage.sharded_optimizer else 0.0
     return StageCosts(
-        forward_seconds=forward,
-        backward_seconds=backward,
-        weight_backward_seconds=min(math.fsum(map(_weight_seconds, options)), backward),
-        update_seconds=math.fsum(option.update_seconds for option in options),
-        reduce_seconds=ring * parameter_bytes / cluster.slowest_link.bandwidth_bytes_per_second,
+        forward_seconds=forward / speed,
+        backward_seconds=backward / speed,
+        weight_backward_seconds=weights / speed,
+        update_seconds=update * (1 - elsewhere) / speed,
+        reduce_seconds=_ring_seconds(options, replicas, place),
         output_bytes=output_bytes,
         activation_bytes=math.fsum(option.activation_bytes for option in options),
-        fixed_bytes=math.fsum(option.fixed_bytes for option in options) - versions_bytes,
+        fixed_bytes=math.fsum(option.fixed_bytes for option in options)
+        - versions_bytes
+        - elsewhere * optimizer_bytes,
         version_bytes=versions_bytes,
     )
+
+
+def _ring_seconds(options: Sequence[Option], replicas: int, place: StagePlace) -> float:
+    """Of the sum of the gradients over replicas."""
+    link = place.link_inside
+    share = 2 * (replicas - 1)
+    parameter_bytes = math.fsum(option.parameter_bytes for option in options)
+    seconds = parameter_bytes / replicas / link.bandwidth_bytes_per_second
+    return share * (seconds + link.latency_seconds)
 
 
 def _forward_seconds(option: Option) -> float:

@@ -14,7 +14,7 @@ from diaulos.errors import CheckError, InputError
 from diaulos.schedules.bounds import lower_bound_seconds
 from diaulos.schedules.check import check
 from diaulos.schedules.completion import Order, Step, flushed
-from diaulos.schedules.costs import Link, StageCosts, chunk_costs
+from diaulos.schedules.costs import Links, StageCosts, border_links, chunk_costs
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.list_scheduling import Chain, Policy, list_schedule
 from diaulos.schedules.looped import equal_share
@@ -54,7 +54,7 @@ def search(
     shape: PipelineShape,
     batches: range,
     costs: Sequence[StageCosts],
-    link: Link,
+    links: Links,
     limits: Sequence[int],
     *,
     chunks: int | None = None,
@@ -63,7 +63,8 @@ def search(
 
     Each batch is flushed. A microbatch is in flight from its forward to the end of both halves of
     its backward. The shape has one stage a rank and equal data-parallel degrees. Stages are left
-    whole, or also cut evenly where `chunks` is given: in two, and in so many.
+    whole, or also cut evenly where `chunks` is given: in two, and in so many; then one link must be
+    given for all borders.
     """
     local = equal_share(shape)
     if len(limits) != shape.stages or min(limits) < 1:
@@ -71,10 +72,15 @@ def search(
             f"the in-flight limits are {list(limits)}",
             f"each of the {shape.stages} stages needs one of at least 1",
         )
-    chain = Chain(costs=costs, link=link, limits=limits, microbatches=local)
+    chain = Chain(
+        costs=costs,
+        links=border_links(links, shape.stages),
+        limits=limits,
+        microbatches=local,
+    )
     parts = 1 if chunks in (None, 1) else max(chunks, 2)
     bound = lower_bound_seconds(chain, most_chunks=parts)
-    best = _fastest(_candidates(shape, chain, chunks=chunks), costs, link, bound)
+    best = _fastest(_candidates(shape, chain, chunks=chunks), costs, links, bound)
     schedule = _repeated(best, batches)
     check(schedule)
     return Found(
@@ -85,7 +91,7 @@ def search(
 
 
 def _fastest(
-    candidates: Iterator[Schedule], costs: Sequence[StageCosts], link: Link, bound: float
+    candidates: Iterator[Schedule], costs: Sequence[StageCosts], links: Links, bound: float
 ) -> Schedule:
     """The first of the candidates that take least; the search ends where the bound is reached."""
     fastest: tuple[float, Schedule] | None = None
@@ -94,7 +100,7 @@ def _fastest(
             simulator = Simulator(candidate)
         except CheckError:  # a rule beyond where it makes sense: its ranks wait for each other
             continue
-        seconds = simulator.makespan_seconds(chunk_costs(candidate.shape, costs), link)
+        seconds = simulator.makespan_seconds(chunk_costs(candidate.shape, costs), links)
         if fastest is None or seconds < fastest[0]:
             fastest = seconds, candidate
         if fastest[0] <= bound:

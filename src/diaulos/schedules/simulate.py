@@ -8,7 +8,7 @@ import numpy as np
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Numbers
-from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.costs import Links, StageCosts, border_links
 from diaulos.schedules.order import stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import Event, MemoryPoint, Resident, Timeline
@@ -23,7 +23,7 @@ _REDUCE, _UPDATE = Kind.REDUCE.code, Kind.UPDATE.code
 
 
 def simulate(
-    schedule: Schedule, costs: Sequence[StageCosts], link: Link, scale: Scale | None = None
+    schedule: Schedule, costs: Sequence[StageCosts], links: Links, scale: Scale | None = None
 ) -> Timeline:
     """The timeline of a schedule whose stages have these costs.
 
@@ -31,7 +31,7 @@ def simulate(
     receive waits for its message and an update for the reductions of all ranks. Events are the
     computations and updates. Raises `ScheduleError` where ranks wait for each other for ever.
     """
-    return Simulator(schedule).timeline(costs, link, scale)
+    return Simulator(schedule).timeline(costs, links, scale)
 
 
 class Simulator:
@@ -44,16 +44,17 @@ class Simulator:
         self._kind = columns.kind.tolist()
         self._partner = schedule.partners
         self._lane = self._lanes().tolist()
+        self._border = (columns.stage - (columns.kind == Kind.SEND_BACKWARD.code)).tolist()
         computes = columns.kind <= _LAST_COMPUTE
         self._computes = computes.nonzero()[0]
         self._shown: Numbers = (computes | (columns.kind == _UPDATE)).nonzero()[0]
         self._sender = self._partner.tolist()
 
     def timeline(
-        self, costs: Sequence[StageCosts], link: Link, scale: Scale | None = None
+        self, costs: Sequence[StageCosts], links: Links, scale: Scale | None = None
     ) -> Timeline:
         """The timeline where the stages have these costs."""
-        start, end = self._times(costs, link, scale)
+        start, end = self._times(costs, links, scale)
         schedule, columns = self.schedule, self.schedule.columns
         actions = [action for row in schedule.actions for action in row]
         shown = self._shown.tolist()
@@ -69,9 +70,9 @@ class Simulator:
             resident=_residents(schedule, costs),
         )
 
-    def makespan_seconds(self, costs: Sequence[StageCosts], link: Link) -> float:
+    def makespan_seconds(self, costs: Sequence[StageCosts], links: Links) -> float:
         """From the start to the last end of a computation or update, without the timeline."""
-        _, end = self._times(costs, link, None)
+        _, end = self._times(costs, links, None)
         shown: list[int] = self._shown.tolist()
         return max(end[index] for index in shown)
 
@@ -85,7 +86,9 @@ class Simulator:
             batches = batches * schedule.shape.stages + columns.stage
         return np.where(columns.kind >= _REDUCE, batches, paths)
 
-    def _seconds(self, costs: Sequence[StageCosts], link: Link, scale: Scale | None) -> list[float]:
+    def _seconds(
+        self, costs: Sequence[StageCosts], links: Links, scale: Scale | None
+    ) -> list[float]:
         """Of every action; of a send how long it takes the link."""
         stages = self.schedule.shape.stages
         if len(costs) != stages:
@@ -98,10 +101,12 @@ class Simulator:
             table[Kind.BACKWARD.code, stage] = cost.backward_seconds
             table[Kind.INPUT_BACKWARD.code, stage] = cost.input_seconds
             table[Kind.WEIGHT_BACKWARD.code, stage] = cost.weight_seconds
-            table[Kind.SEND_FORWARD.code, stage] = link.seconds(cost.output_bytes)
             table[_REDUCE, stage] = cost.reduce_seconds
             table[_UPDATE, stage] = cost.update_seconds
-        table[Kind.SEND_BACKWARD.code, 1:] = table[Kind.SEND_FORWARD.code, :-1]
+        for border, link in enumerate(border_links(links, stages)):
+            taken = link.seconds(costs[border].output_bytes)
+            table[Kind.SEND_FORWARD.code, border] = taken
+            table[Kind.SEND_BACKWARD.code, border + 1] = taken
         columns = self.schedule.columns
         seconds: list[float] = table[columns.kind, columns.stage].tolist()
         if scale is not None:
@@ -111,12 +116,14 @@ class Simulator:
         return seconds
 
     def _times(
-        self, costs: Sequence[StageCosts], link: Link, scale: Scale | None
+        self, costs: Sequence[StageCosts], links: Links, scale: Scale | None
     ) -> tuple[list[float], list[float]]:
         """Start and end of every action; of a send the end is when its message arrives."""
-        seconds = self._seconds(costs, link, scale)
-        kinds, sender, lane = self._kind, self._sender, self._lane
-        latency, overlaps = link.latency_seconds, link.overlaps
+        seconds = self._seconds(costs, links, scale)
+        kinds, sender, lane, border = self._kind, self._sender, self._lane, self._border
+        borders = border_links(links, self.schedule.shape.stages)
+        latency = [link.latency_seconds for link in borders]
+        overlaps = [link.overlaps for link in borders]
         start, end = seconds.copy(), seconds.copy()
         ranks = self.schedule.shape.ranks
         clock, reducer_free = [0.0] * ranks, [0.0] * ranks
@@ -134,8 +141,8 @@ class Simulator:
                     path = lane[index]
                     left = max(now, lane_free.get(path, 0.0)) + seconds[index]
                     lane_free[path] = left
-                    end[index] = left + latency
-                    if not overlaps:
+                    end[index] = left + latency[border[index]]
+                    if not overlaps[border[index]]:
                         now = left
                 elif kind in _RECEIVES:
                     arrival = end[sender[index]]
