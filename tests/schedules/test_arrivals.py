@@ -9,17 +9,13 @@ from diaulos.schedules.arrivals import sends_proven_by
 from diaulos.schedules.generators import generate
 from diaulos.schedules.order import execution_order
 from diaulos.schedules.shape import PipelineShape
+from tests.schedules.shapes import schedules
 
 
-@given(
-    name=st.sampled_from(["gpipe", "1f1b", "2bw"]),
-    replicas=st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple),
-    batches=st.integers(1, 3),
-)
-def test_what_is_proven_has_happened(name, replicas, batches):
+@given(schedule=schedules())
+def test_what_is_proven_has_happened(schedule):
     """In an order in which everything happens as late as it can, proven sends have been taken."""
-    shape = PipelineShape(replicas=replicas, microbatches=24)
-    schedule = generate(name, shape, batches)
+    shape = schedule.shape
     proven = [sends_proven_by(schedule, rank) for rank in range(shape.ranks)]
     taken = set()
     for rank, action in execution_order(schedule):

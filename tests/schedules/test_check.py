@@ -187,6 +187,28 @@ def edited(schedule: Schedule, rank: int, before: str, after: str) -> Schedule:
         ("1f1b", 0, "0UPDATE2", "0UPDATE9", "0UPDATE9", "there is no batch 9"),
         ("1f1b", 0, "0UPDATE0", "1UPDATE0", "1UPDATE0", "rank 0 holds stage 0"),
         ("1f1b", 1, "1UPDATE2", "1REDUCE2", "1REDUCE2", "it is done twice"),
+        (
+            "zb-h1",
+            0,
+            "0W0@0",
+            "0B0@0",
+            "0B0@0",
+            "the backward of microbatch 0 is done whole and in",
+        ),
+        (
+            "zb-h1",
+            1,
+            "1I1@0",
+            "1B1@0",
+            "1W1@0",
+            "the backward of microbatch 1 is done whole and in",
+        ),
+        ("zb-h1", 0, "0I0@0", "0W0@0", "0W0@0", "0I0 must come first"),
+        ("zb-h1", 0, "0RECV_B0,0I0@0", "0I0@0,0RECV_B0", "0I0@0", "0RECV_B0 must come first"),
+        ("zb-h1", 0, "0W1@0,0REDUCE0", "0REDUCE0,0W1@0", "0REDUCE0", "0W1 must come first"),
+        ("zb-h1", 1, "1W0@0,", "", "1REDUCE0", "1W0 must come first"),
+        ("pipedream", 0, "0F2@1", "0F2@2", "0F2@2", "microbatch 2 computes with version 1"),
+        ("pipedream", 0, "0UPDATE0,", "", "0F2@1", "it needs version 1, and the newest is 0"),
     ],
 )
 def test_the_first_wrong_action_is_named(case: tuple[str, int, str, str, str, str]) -> None:
@@ -196,6 +218,34 @@ def test_the_first_wrong_action_is_named(case: tuple[str, int, str, str, str, st
     assert error.action == parse_action(wrong)
     assert f"schedule {name!r}, rank {rank}, action {error.index}, {wrong}: {problem}" in str(error)
     assert f">>{wrong}<<" in str(error)
+
+
+def test_stages_of_one_rank_wait_for_each_other() -> None:
+    """At the turn of a V the second stage needs what the first has done on the same rank."""
+    schedule = generate("zb-v", line(2, 4, chunks=2, folded=True), 1)
+    error = refusal(edited(schedule, 1, "1F0@0,2F0@0", "2F0@0,1F0@0"))
+    assert "2F0@0: 1F0 must come first" in str(error)
+    error = refusal(edited(schedule, 1, "2I0@0", "1I0@0"))
+    assert "2I0 must come first" in str(error) or "2B0 must come first" in str(error)
+
+
+def test_ranks_of_several_stages_are_told() -> None:
+    """Which stages a rank holds, and which microbatches of which stage are in flight."""
+    schedule = generate("interleaved", line(2, 4, chunks=2), 1)
+    error = refusal(edited(schedule, 0, "0F0@0", "1F0@0"))
+    assert "1F0@0: rank 0 holds stages 0, 2" in str(error)
+    error = refusal(replace(schedule, in_flight_limits=(2, 9)))
+    assert "microbatches 0 of stage 0, 0 of stage 2, 1 of stage 0 are in flight" in str(error)
+
+
+def test_every_action_of_a_large_schedule_is_seen() -> None:
+    """A wrong version deep in a row of a schedule with several stages a rank is named."""
+    schedule = generate("interleaved", line(8, 64, chunks=3), 2)
+    row = list(schedule.actions[5])
+    index = max(i for i, action in enumerate(row) if action.kind is Kind.FORWARD)
+    row[index] = row[index]._replace(version=0)
+    error = refusal(with_row(schedule, 5, row))
+    assert (error.rank, error.index) == (5, index)
 
 
 def test_what_is_missing_at_the_end_is_named() -> None:
