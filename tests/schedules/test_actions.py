@@ -29,6 +29,8 @@ def test_an_action_is_what_its_text_says(action: Action) -> None:
         ("2F0", Action(2, Kind.FORWARD, 0)),
         ("0F9@1", Action(0, Kind.FORWARD, 9, 1)),
         ("1B3@0", Action(1, Kind.BACKWARD, 3, 0)),
+        ("1I3@0", Action(1, Kind.INPUT_BACKWARD, 3, 0)),
+        ("1W3", Action(1, Kind.WEIGHT_BACKWARD, 3)),
         ("0SEND_F5", Action(0, Kind.SEND_FORWARD, 5)),
         ("1RECV_F5", Action(1, Kind.RECEIVE_FORWARD, 5)),
         ("1SEND_B3", Action(1, Kind.SEND_BACKWARD, 3)),
@@ -43,7 +45,7 @@ def test_texts_are_these(text: str, action: Action) -> None:
     assert parse_action(f" {text} ") == action
 
 
-@pytest.mark.parametrize("text", ["", "F0", "2X0", "2F", "-1F0", "2F0@", "2F0@x", "2F0 1B0"])
+@pytest.mark.parametrize("text", ["", "F0", "2X0", "2F", "-1F0", "2F0@", "2F0@x", "2F0 1B0", "2F٣"])
 def test_other_texts_are_refused(text: str) -> None:
     """What is not an action is named, with examples that are."""
     with pytest.raises(InputError, match="is not an action") as caught:

@@ -39,8 +39,9 @@ def bubble_by_cause(
             seconds[cause] += idle
     whole = timeline.makespan_seconds * timeline.ranks
     fill, drain, imbalance = (part / whole if whole else 0.0 for part in seconds)
-    rest = timeline.bubble_fraction - (fill + drain + imbalance)
-    return Bubble(fill=fill, drain=drain, imbalance=imbalance, link=max(rest, 0.0))
+    known = fill + drain + imbalance
+    rest = 0.0 if without is timeline else max(timeline.bubble_fraction - known, 0.0)
+    return Bubble(fill=fill, drain=drain, imbalance=imbalance, link=rest)
 
 
 _FILL, _DRAIN, _IMBALANCE = range(3)
