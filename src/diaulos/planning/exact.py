@@ -9,6 +9,7 @@ numbers and without a tolerance. Among the plans that are as fast, `search.ties`
 
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.search.flush import fastest_flush
 from diaulos.planning.search.placement import Judge
 from diaulos.planning.search.space import build_space
 from diaulos.planning.search.steady import fastest_steady
@@ -31,7 +32,7 @@ def _search(problem: PlanningProblem) -> Plan | None:
     if space is None:
         return None
     judge = Judge(space=space)
-    best = fastest_steady(judge)
+    best = fastest_flush(judge) if space.flushes else fastest_steady(judge)
     if best is None:
         return None
     stages = [judge.stage(placement) for placement in best]

@@ -1,12 +1,13 @@
 """Stages that may keep to a threshold, and where in a plan they may stand."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.planning.search.fixed_point import Units
+from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.space import Space
 from diaulos.planning.search.stages import StageCosts
 from diaulos.planning.search.threshold import Threshold
@@ -38,19 +39,6 @@ class Candidates:
         return Candidates(**{name: getattr(self, name)[some] for name in self.__slots__})
 
 
-@dataclass(slots=True)
-class Lessons:
-    """Times of stages that were made exact: relaxed ones are judged by them from then on."""
-
-    by_setting: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
-    """By setting: by content of the stage and number in flight, how much longer one microbatch
-    takes than `least`."""
-
-    def add(self, setting: int, content: int, in_flight: int, longer: int) -> None:
-        """Remember what stages of one content take."""
-        self.by_setting.setdefault(setting, {})[content, in_flight] = longer
-
-
 def candidates(
     space: Space,
     threshold: Threshold,
@@ -61,11 +49,10 @@ def candidates(
 ) -> Candidates | None:
     """The stages among some pairs that keep to a threshold and leave devices for all other layers.
 
-    A stage needs the smallest data-parallel
-    degree only with which it keeps to the threshold where it does not matter on which devices it
-    stands and nothing is filled and drained: in a plan on the fewest devices every stage has it,
-    since with it a stage takes fewer devices and leaves fewer microbatches in flight to the stages
-    before it.
+    Where it does not matter on which devices a stage stands and nothing is filled and drained, a
+    stage needs only the smallest data-parallel degree with which it keeps to the threshold: in a
+    plan on the fewest devices every stage has it, since with it a stage takes fewer devices and
+    leaves fewer microbatches in flight to the stages before it.
     """
     outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
     spare = _spare_devices(space, threshold, devices, outer, inner)
@@ -139,7 +126,7 @@ def _of_setting(
         return
     within = stages.most_in_flight(outer[row], inner[row], slack[row, column])
     contents = space.contents(pair)[row]
-    _correct(within, lessons.by_setting.get(index, {}), contents, slack[row, column])
+    lessons.lower(index, contents, slack[row, column], within)
     last = space.last_total(within, degrees[column])
     first = degrees[column]
     if space.smallest_degree_only:
@@ -147,19 +134,6 @@ def _of_setting(
     fits = first <= last
     position = space.first_degree[index] + column
     yield pair[row[fits]], position[fits], first[fits], last[fits]
-
-
-def _correct(
-    within: NDArray[np.int64],
-    known: Mapping[tuple[int, int], int],
-    contents: NDArray[np.int64],
-    slack: Units,
-) -> None:
-    """Take the numbers in flight back that exact times rule out."""
-    for (content, in_flight), longer in known.items():
-        rows = np.flatnonzero(contents == content)
-        too_slow = rows[longer > slack[rows]]
-        within[too_slow] = np.minimum(within[too_slow], in_flight - 1)
 
 
 def _reached_before(row: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.clusters.cluster import DeviceGroup, Link
+from diaulos.errors import InputError
 from diaulos.models.graph import Option
 from diaulos.planning.costs import Collective
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
@@ -63,7 +64,8 @@ class LayerCosts:
     temporary_bytes: NDArray[np.float64]
     """Of which a stage holds the largest only (layers, options)."""
     reduction: Units
-    """Time for each unit of `reduction_factor` (layers)."""
+    """Time for each unit of `reduction_factors` (layers); where the options of a layer differ in
+    it, it is part of their `times`."""
     edge_in: Units
     """Time that a cut edge costs the stage of its target (edges, options of the target)."""
     edge_out: Units
@@ -102,13 +104,10 @@ class LayerCosts:
 def settings(problem: PlanningProblem) -> Iterator[Setting]:
     """The settings that cover all degrees and places of a problem."""
     for t in problem.tensor_degrees:
-        alike = not problem.shard_optimizer and all(
-            len({option.parameter_bytes for option in problem.options(layer, t)}) <= 1
-            for layer in problem.graph.layers
-        )
+        together = not problem.shard_optimizer and _reduce_alike(problem, t)
         degrees = problem.data_degrees
         for group, (spans, enters, leaves) in _places(problem, t):
-            for some in [degrees] if alike else [(d,) for d in degrees]:
+            for some in [degrees] if together else [(d,) for d in degrees]:
                 yield Setting(
                     tensor_parallel=t,
                     data_degrees=some,
@@ -117,6 +116,42 @@ def settings(problem: PlanningProblem) -> Iterator[Setting]:
                     enters_node=enters,
                     leaves_node=leaves,
                 )
+
+
+def refuse_what_options_couple(problem: PlanningProblem) -> None:
+    """An `InputError` where the options of a stage's layers cannot be compared one by one."""
+    for layer in problem.graph.layers:
+        for t in problem.tensor_degrees:
+            options = problem.options(layer, t)
+            traffic = {_traffic(option) for option in options}
+            at = f"the options of layer {layer.label} at tensor-parallel degree {t}"
+            if problem.pipelining.flushes and len({o.parameter_bytes for o in options}) > 1:
+                raise InputError(
+                    f"{at} differ in the parameters that they reduce",
+                    "with a flush the exact planner needs options that reduce alike",
+                    "plan without a flush (2bw), or state equal parameter bytes",
+                )
+            costs = problem.costs
+            if (costs.shared_tensors_once or costs.counts_buffers) and len(traffic) > 1:
+                raise InputError(
+                    f"{at} differ in the bytes that they synchronise",
+                    "where tensors are shared or buffers count, the exact planner needs options "
+                    "that synchronise alike",
+                    "use Piper's cost model, or state equal bytes",
+                )
+
+
+def _traffic(option: Option) -> tuple[tuple[tuple[int, float], ...], ...]:
+    sides = (option.input_sync_bytes, option.output_sync_bytes)
+    return tuple(tuple(sorted(side.items())) for side in sides)
+
+
+def _reduce_alike(problem: PlanningProblem, tensor_parallel: int) -> bool:
+    """Whether the options of every layer reduce as many bytes."""
+    return all(
+        len({o.parameter_bytes for o in problem.options(layer, tensor_parallel)}) <= 1
+        for layer in problem.graph.layers
+    )
 
 
 def _places(
@@ -168,8 +203,8 @@ def layer_costs(problem: PlanningProblem, setting: Setting, unit: FixedPoint) ->
     reduction /= problem.microbatches
     factors, constants = _reduction(problem, setting, link)
     seconds = _per_option(filled, "seconds") / group.speed
-    alone = len(setting.data_degrees) == 1
-    if alone:
+    alike = _reduce_alike(problem, t)
+    if not alike:
         seconds = seconds + factors[0] * reduction
     fixed, temporary = _fixed_bytes(problem, setting, filled)
     bytes_in, bytes_out = (_edge_bytes(problem, filled, side) for side in ("input", "output"))
@@ -185,7 +220,7 @@ def layer_costs(problem: PlanningProblem, setting: Setting, unit: FixedPoint) ->
         activation_bytes=_per_option(filled, "activation_bytes"),
         fixed_bytes=fixed,
         temporary_bytes=temporary,
-        reduction=unit.units(0.0 * reduction[:, 0] if alone else reduction[:, 0]),
+        reduction=unit.units(reduction[:, 0] if alike else 0.0 * reduction[:, 0]),
         edge_in=edge_in,
         edge_out=edge_out,
         edge_in_bytes=bytes_in.max(axis=1, initial=0.0),

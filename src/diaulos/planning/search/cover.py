@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from diaulos.planning.search.candidates import (
     Candidates,
-    Lessons,
     candidates,
     needed_devices,
 )
 from diaulos.planning.search.fixed_point import Units
 from diaulos.planning.search.labels import Labels, Rows, unbeaten
+from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.placement import Placement
 from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.space import Space
@@ -48,6 +48,7 @@ class Cover:
     labels: Labels
     candidates: tuple[Candidates, ...]
     devices: int
+    threshold: Threshold
 
     @staticmethod
     def of(
@@ -66,7 +67,16 @@ class Cover:
             if found is not None:
                 _grow(space, labels, found, beyond, lessons, limits)
                 used.append(found)
-        return Cover(space=space, labels=labels, candidates=tuple(used), devices=limits.devices)
+        return Cover(
+            space=space,
+            labels=labels,
+            candidates=tuple(used),
+            devices=limits.devices,
+            threshold=threshold,
+        )
+
+    def __len__(self) -> int:
+        return sum(map(len, self.candidates))
 
     def useful(self) -> NDArray[np.int64]:
         """The pairs that stand in some plan under the threshold, and perhaps others.
@@ -206,18 +216,16 @@ def _extended(
     else:
         some, packed = _placed(space, packed, degree)
         candidate, label, degree, total = candidate[some], label[some], degree[some], total[some]
-    latency = known.latency[label]
-    if space.flushes:
-        latency = latency + space.latencies(found.pair[candidate], degree, total, lessons)
-    return Rows.of(
+    rows = Rows.of(
         downset=found.outer[candidate],
         total=total,
         packed=packed,
-        latency=latency,
+        latency=known.latency[label],
         parent=label,
         pair=found.pair[candidate],
         degree=degree,
     )
+    return _with_latencies(space, rows, lessons) if space.flushes else rows
 
 
 def _placed(
@@ -231,3 +239,18 @@ def _placed(
     ]
     some, packed = (np.concatenate(column) for column in zip(*parts, strict=True))
     return some, packed
+
+
+def _with_latencies(space: Space, rows: Rows, lessons: Lessons) -> Rows:
+    """The labels with what their first stages add to filling and draining, at least."""
+    in_flight = space.numbers_in_flight(rows.total, rows.degree)
+    settings = space.setting_of[rows.degree]
+    for index in np.unique(settings).tolist():
+        some, costs = np.flatnonzero(settings == index), space.settings[index]
+        pair = rows.pair[some]
+        outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
+        longer = costs.least_times(outer, inner, in_flight[some])
+        lessons.replace(index, space.contents(pair), in_flight[some], longer)
+        deferred = space.deferred[index][outer] - space.deferred[index][inner]
+        rows.latency[some] += costs.least[pair] + longer - deferred
+    return rows.take(~lessons.are_refused(rows.pair, rows.degree, in_flight))

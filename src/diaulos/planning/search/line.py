@@ -117,7 +117,7 @@ class Line:
         at_border = (end - start) % size == 0
         spans = offset + table["devices"] > size
         fits = (first >= start) & (last <= self._group_ends[group]) & (spans == table["spans"])
-        fits &= (first == end) | ((end - start) // size == (first - start) // size) & ~at_border
+        fits &= (end - start) // size == (first - start) // size
         fits &= ~spans | (offset % table["shards"] == 0)
         fits &= spans | (table["leaves"] == at_border)
         last_at_border = (last - start) % size == 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.plan import Stage
-from diaulos.planning.search.candidates import Lessons
+from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.fixed_point import MOST_UNITS, Units, limited_fixed_point
 from diaulos.planning.search.knapsack import Choice, choose_options
 from diaulos.planning.search.space import Space
@@ -122,7 +122,7 @@ class Judge:
         """
         space = self.space
         held = np.full(len(pair), np.nan)
-        setting_of = np.array([place.setting for place in space.degrees])[degree]
+        setting_of = space.setting_of[degree]
         for index in np.unique(setting_of):
             costs = space.settings[index]
             some = np.flatnonzero(setting_of == index)

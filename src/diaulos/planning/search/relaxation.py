@@ -20,6 +20,8 @@ from diaulos.planning.search.fixed_point import Units
 from diaulos.planning.search.steps import ORDER_ROUNDING, Steps, steps_between
 
 Bytes = NDArray[np.float64]
+NEVER = 2**61
+"""A time that is longer than any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +55,13 @@ class Regime:
         inner: NDArray[np.int32],
         slack: Units,
         limit_bytes: float,
+        *,
+        surely: bool = False,
     ) -> NDArray[np.int64]:
-        """The most in flight up to `last` that fit, never too few; below `first` says nothing.
+        """The most in flight up to `last` that fit; below `first` says nothing.
 
-        `slack` is the time for steps, at least 0.
+        `slack` is the time for steps, at least 0. With `surely` only whole steps are taken and
+        the number is never too large, else it is never too small.
         """
         taken = self._steps_within(outer, inner, slack)
         steps = self.paid.shape[1]
@@ -65,16 +70,61 @@ class Regime:
         fixed = self.fixed_bytes.ravel()
         held = activation[high] - activation[low]
         once = fixed[high] - fixed[low]
-        if steps > 1:
+        if steps > 1 and not surely:
             part, high, low = self._part_of_next(high, low, taken, slack)
             held += part * (activation[high] - activation[low] - held)
             once += part * (fixed[high] - fixed[low] - once)
-        rounding = ORDER_ROUNDING * (self.fixed_bytes.max() + self.activation_bytes.max() * self.last)
-        room = limit_bytes * (1 + ORDER_ROUNDING) + rounding - once
+        rounding = self._memory_rounding(limit_bytes)
+        room = limit_bytes - once + (-rounding if surely else rounding)
         most = np.full(len(held), float(self.last))
         np.divide(room, held, out=most, where=held > 0)
         most = np.where((held <= 0) & (room < 0), 0.0, np.clip(most, 0.0, self.last))
         return most.astype(np.int64)
+
+    def least_paid(
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        in_flight: NDArray[np.int64],
+        limit_bytes: float,
+    ) -> Units:
+        """The time of the steps with which so many fit, never too long; `NEVER` if none do."""
+        steps = self.paid.shape[1]
+        last = np.full(len(outer), steps - 1)
+        rounding = self._memory_rounding(limit_bytes)
+        low, high = np.zeros(len(outer), np.int64), last
+        for _ in range((steps - 1).bit_length()):
+            middle = (low + high) // 2
+            enough = self._held(outer, inner, middle, in_flight) <= limit_bytes + rounding
+            low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(
+                enough, middle, high
+            )
+        held = self._held(outer, inner, high, in_flight)
+        paid = self.paid[outer, high] - self.paid[inner, high]
+        before = np.maximum(high - 1, 0)
+        paid_before = self.paid[outer, before] - self.paid[inner, before]
+        held_before = self._held(outer, inner, before, in_flight)
+        part = (held_before - limit_bytes - rounding) / np.maximum(held_before - held, 1e-300)
+        part = np.clip(part - ORDER_ROUNDING, 0.0, 1.0)
+        least = paid_before + np.floor((paid - paid_before) * part).astype(np.int64)
+        fits = held <= limit_bytes + rounding
+        return np.where(fits, np.minimum(least, paid), NEVER)
+
+    def _held(
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        steps: NDArray[np.int64],
+        in_flight: NDArray[np.int64],
+    ) -> Bytes:
+        held = self.activation_bytes[outer, steps] - self.activation_bytes[inner, steps]
+        held *= in_flight
+        held += self.fixed_bytes[outer, steps] - self.fixed_bytes[inner, steps]
+        return held
+
+    def _memory_rounding(self, limit_bytes: float) -> float:
+        largest = self.fixed_bytes.max() + self.activation_bytes.max() * self.last
+        return ORDER_ROUNDING * (limit_bytes + float(largest))
 
     def _steps_within(
         self, outer: NDArray[np.int32], inner: NDArray[np.int32], slack: Units

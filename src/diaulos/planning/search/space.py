@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from diaulos.planning.pipelining import least_weight_backward_seconds
 from diaulos.planning.problem import PlanningProblem
-from diaulos.planning.search.costs import LayerCosts, layer_costs, settings, time_units
+from diaulos.planning.search.costs import (
+    LayerCosts,
+    layer_costs,
+    refuse_what_options_couple,
+    settings,
+    time_units,
+)
 from diaulos.planning.search.downsets import (
     Downsets,
     Pairs,
@@ -97,6 +103,11 @@ class Space:
     def replicas_of(self) -> NDArray[np.int64]:
         """The data-parallel degree by index of `degrees`."""
         return np.array([degree.data_parallel for degree in self.degrees])
+
+    @cached_property
+    def setting_of(self) -> NDArray[np.int64]:
+        """The setting by index of `degrees`."""
+        return np.array([degree.setting for degree in self.degrees])
 
     @cached_property
     def packed_of(self) -> NDArray[np.int64]:
@@ -203,6 +214,7 @@ class Space:
 
 def build_space(problem: PlanningProblem) -> Space | None:
     """The space of a problem; None where some layer cannot run even alone."""
+    refuse_what_options_couple(problem)
     graph, unit = problem.graph, time_units(problem)
     layers = [layer_costs(problem, setting, unit) for setting in settings(problem)]
     if not layers or np.all([costs.unfit for costs in layers], axis=0).any():

@@ -34,19 +34,33 @@ class StageCosts:
     reduction: Units
     """Of each downset."""
     regimes: tuple[Regime, ...]
+    is_linear: bool
+    """Whether nothing but sums over layers counts as memory."""
 
     def most_in_flight(
-        self, outer: NDArray[np.int32], inner: NDArray[np.int32], slack: Units
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        slack: Units,
+        *,
+        surely: bool = False,
     ) -> NDArray[np.int64]:
         """The most microbatches in flight with which a stage may keep to a budget of time.
 
-        `slack` is what the budget leaves beyond `least`, at least 0.
+        `slack` is what the budget leaves beyond `least`, at least 0. With `surely` it keeps to the
+        budget, but perhaps also with more.
         """
+        if surely and not (self.layers.options_synchronise_alike and self.is_linear):
+            return np.zeros(len(outer), np.int64)
         most = np.zeros(len(outer), np.int64)
         alive = np.arange(len(outer))
         for regime in self.regimes:
             found = regime.most_in_flight(
-                outer[alive], inner[alive], slack[alive], self.layers.memory_limit_bytes
+                outer[alive],
+                inner[alive],
+                slack[alive],
+                self.layers.memory_limit_bytes,
+                surely=surely,
             )
             reached = found >= regime.first
             most[alive[reached]] = found[reached]
@@ -55,6 +69,22 @@ class StageCosts:
                 break
         return most
 
+    def least_times(
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        in_flight: NDArray[np.int64],
+    ) -> Units:
+        """By how much one microbatch takes longer than `least` at least; `NEVER` if none fits."""
+        longer = np.zeros(len(outer), np.int64)
+        for regime in self.regimes:
+            some = np.flatnonzero((regime.first <= in_flight) & (in_flight <= regime.last))
+            if len(some):
+                longer[some] = regime.least_paid(
+                    outer[some], inner[some], in_flight[some], self.layers.memory_limit_bytes
+                )
+        return longer
+
     @cached_property
     def fastest_are_sure(self) -> bool:
         """Whether the fastest options are the best wherever they fit."""
@@ -62,9 +92,7 @@ class StageCosts:
         excess = layers.times - layers.times.min(axis=1, keepdims=True)
         near_ties = (excess > 0) & (excess <= MOST_UNITS * RELATIVE_ROUNDING)
         return (
-            layers.options_synchronise_alike
-            and not layers.temporary_bytes.any()
-            and not near_ties.any()
+            layers.options_synchronise_alike and self.is_linear and not near_ties.any()
         )
 
     def memory_of_fastest(
@@ -111,5 +139,12 @@ def stage_costs(
         possible=missing[pairs.outer] == missing[pairs.inner],
         least=least,
         reduction=downsets.sums(layers.reduction),
-        regimes=regimes(layers, downsets, problem.replicas_limit),
+        regimes=regimes(layers, downsets, _most_in_flight(problem)),
+        is_linear=not problem.costs.counts_buffers and not layers.temporary_bytes.any(),
     )
+
+
+def _most_in_flight(problem: PlanningProblem) -> int:
+    """The most microbatches that a stage of any plan has in flight."""
+    holds_all = problem.pipelining.holds_whole_batch
+    return problem.microbatches if holds_all else problem.replicas_limit

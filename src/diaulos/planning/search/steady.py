@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.moves import doubtful_moves
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.threshold import Threshold
@@ -14,6 +15,9 @@ from diaulos.planning.search.ties import break_ties
 _FIRST_STEPS = (1.02, 1.05, 1.1, 1.25, 1.6, 2.5, 6.0, 36.0)
 """Multiples of the bound that are tried before any plan is known."""
 _MISSES_BEFORE_PROOF = 2
+_FEWEST_DOUBTS = 10
+_CANDIDATES_PER_DOUBT = 500
+"""To make a stage exact takes as long as to judge so many candidates, about."""
 _FOREVER = Fraction(2**62)
 _TIE = 1 + 2 * Fraction(RELATIVE_ROUNDING)
 _Plan = Sequence[Placement]
@@ -89,3 +93,6 @@ class _Search:
                 self.scope = self.scope.only(space, cover.useful())
             if time < better_than:
                 return plan
+            most = max(_FEWEST_DOUBTS, len(cover) // _CANDIDATES_PER_DOUBT)
+            for placement in doubtful_moves(cover, most):
+                judge.microbatch_time(placement)

@@ -1,0 +1,108 @@
+"""The least time of a batch that is filled and drained.
+
+It is the sum of the stages' exposed latencies and the largest of their other shares
+(`pipelining`). Under a threshold on the shares, `cover` finds the least latency; so thresholds are
+lowered from one plan to the next, each as far as a better plan needs, until none is left.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from diaulos.planning.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.placement import Judge, Placement
+from diaulos.planning.search.scope import Scope
+from diaulos.planning.search.threshold import Threshold
+
+_FOREVER = Fraction(2**200)
+_Plan = tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plan with its latency and its largest share, in units."""
+
+    plan: _Plan
+    latency: int
+    share: Fraction
+
+    @property
+    def time(self) -> Fraction:
+        """Of a batch."""
+        return self.latency + self.share
+
+
+def fastest_flush(judge: Judge) -> _Plan | None:
+    """The plan of least batch time; None where none fits.
+
+    Among plans as fast that are met: on the fewest devices, then with the fewest stages.
+    """
+    best: Found | None = None
+    for found in _better_and_better(judge):
+        if best is None or _precedes(found, best):
+            best = found
+    return None if best is None else best.plan
+
+
+def _better_and_better(judge: Judge) -> Iterator[Found]:
+    """Plans of ever smaller shares, until none can be better than the best so far."""
+    threshold, least = Threshold(time=_FOREVER), _FOREVER
+    while True:
+        found = _least_latency(judge, threshold)
+        if found is None:
+            return
+        yield found
+        least = min(least, found.time)
+        # A better plan has at least this latency; its share must make up for it.
+        threshold = Threshold(time=min(found.share, least - found.latency), strict=True)
+        if threshold.time <= 0:
+            return
+
+
+def _precedes(one: Found, other: Found) -> bool:
+    if abs(one.time - other.time) > RELATIVE_ROUNDING * other.time:
+        return one.time < other.time
+    return (one.plan[0].end, len(one.plan)) < (other.plan[0].end, len(other.plan))
+
+
+def _least_latency(judge: Judge, threshold: Threshold) -> Found | None:
+    """The plan of least latency under a threshold; None where none keeps to it.
+
+    Stages are judged by lower bounds of their times; those that a plan would be made of are made
+    exact, until a plan holds.
+    """
+    space = judge.space
+    scope, limits = Scope.all_of(space), Limits(devices=space.devices)
+    while True:
+        cover = Cover.of(space, scope, threshold, judge.lessons, limits)
+        label = _first_of_least_latency(cover)
+        if label is None:
+            return None
+        plan = cover.placements(label)
+        broken = [stage for stage in plan if not judge.keeps_to(stage, threshold)]
+        found = _exact(judge, plan)
+        if found is not None and found.latency <= cover.labels.rows.latency[label] and not broken:
+            return found
+        for stage in broken:
+            # Budgets of time are rounded up, and thresholds fall from one plan to the next.
+            judge.lessons.refuse(stage.pair, stage.degree, stage.in_flight)
+
+
+def _first_of_least_latency(cover: Cover) -> int | None:
+    complete, rows = cover.complete(), cover.labels.rows
+    if not len(complete):
+        return None
+    order = np.lexsort((rows.packed[complete], rows.latency[complete]))
+    return int(complete[order[0]])
+
+
+def _exact(judge: Judge, plan: _Plan) -> Found | None:
+    latencies = [judge.latency(stage) for stage in plan]
+    shares = [judge.value(stage) for stage in plan]
+    fitting = [latency for latency in latencies if latency is not None]
+    if len(fitting) < len(plan):
+        return None
+    return Found(plan, sum(fitting), max(share for share in shares if share is not None))

@@ -1,0 +1,74 @@
+"""What a search has learned about stages by choosing their options exactly."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaulos.planning.search.fixed_point import Units
+
+_IN_FLIGHT = 1 << 24
+
+
+@dataclass(slots=True)
+class Lessons:
+    """Exact times of stages: relaxed ones are judged by them from then on."""
+
+    by_setting: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
+    """By setting: by content of the stage and number in flight, how much longer one microbatch
+    takes than `StageCosts.least`; very long where no options fit."""
+
+    refused: set[tuple[int, int, int]] = field(default_factory=set)
+    """Pair, degree and number in flight of stages that no plan of use can have any more."""
+
+    def refuse(self, pair: int, degree: int, in_flight: int) -> None:
+        """Remember a stage that broke a threshold, where thresholds only fall."""
+        self.refused.add((pair, degree, in_flight))
+
+    def are_refused(
+        self, pair: NDArray[np.int64], degree: NDArray[np.int64], in_flight: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which of some stages were refused."""
+        if not self.refused:
+            return np.zeros(len(pair), np.bool_)
+        known = np.array(sorted(self.refused))
+        same = [np.isin(mine, known[:, i]) for i, mine in enumerate((pair, degree, in_flight))]
+        result = np.logical_and.reduce(same)
+        for place in np.flatnonzero(result).tolist():
+            stage = (int(pair[place]), int(degree[place]), int(in_flight[place]))
+            result[place] = stage in self.refused
+        return result
+
+    def add(self, setting: int, content: int, in_flight: int, longer: int) -> None:
+        """Remember what stages of one content take."""
+        self.by_setting.setdefault(setting, {})[content, in_flight] = longer
+
+    def lower(
+        self,
+        setting: int,
+        contents: NDArray[np.int64],
+        slack: Units,
+        within: NDArray[np.int64],
+    ) -> None:
+        """Take numbers in flight back, in place, with which stages are slower than their slack."""
+        for (content, in_flight), longer in self.by_setting.get(setting, {}).items():
+            rows = np.flatnonzero(contents == content)
+            too_slow = rows[longer > slack[rows]]
+            within[too_slow] = np.minimum(within[too_slow], in_flight - 1)
+
+    def replace(
+        self,
+        setting: int,
+        contents: NDArray[np.int64],
+        in_flight: NDArray[np.int64],
+        longer: Units,
+    ) -> None:
+        """Put the known times, in place, where relaxed ones stand."""
+        known = self.by_setting.get(setting)
+        if known:
+            keys = np.array([content * _IN_FLIGHT + count for content, count in known])
+            order = np.argsort(keys)
+            times = np.array(list(known.values()))[order]
+            wanted = contents * _IN_FLIGHT + in_flight
+            place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+            longer[:] = np.where(keys[order][place] == wanted, times[place], longer)
