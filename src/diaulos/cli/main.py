@@ -29,6 +29,7 @@ def make_app() -> App:
         ("demo", "Profile, plan, simulate and train a small GPT on this machine."),
         ("profile", "Measure the layers of a GPT on this machine."),
         ("plan", "Find the fastest plan for a layer graph on a cluster."),
+        ("frontier", "The best time against devices, or against their memory."),
         ("compare", "Planners and ablations side by side on one problem."),
         ("check", "Check and price a plan file again."),
         ("simulate", "Simulate schedules of a plan, or of equal stages for learning."),

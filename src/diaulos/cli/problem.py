@@ -18,13 +18,9 @@ from diaulos.units import parse_bandwidth, parse_bytes
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemFlags:
-    """Cluster, batch, costs and what plans may do; what is not given is the graph file's."""
+class UnsizedFlags:
+    """Batch, costs and what plans may do, on a cluster whose size is said elsewhere."""
 
-    devices: int | None = None
-    """How many devices there are."""
-    memory: str | None = None
-    """Of each device, such as 8GiB or 80GB."""
     bandwidth: str | None = None
     """Of each link, such as 25GiB/s."""
     cluster: Path | None = None
@@ -49,9 +45,11 @@ class ProblemFlags:
     shard_optimizer: bool = False
     """Whether replicas may share the optimizer's state (ZeRO-1)."""
 
-    def problem(self, file: GraphFile) -> PlanningProblem:
-        """The planning problem for the graph of a file."""
-        cluster = self._cluster(file)
+    def sized(
+        self, file: GraphFile, *, devices: int | None, memory_bytes: float | None
+    ) -> PlanningProblem:
+        """The planning problem for the graph of a file, on so many devices of such memory."""
+        cluster = self._cluster(file, devices=devices, memory_bytes=memory_bytes)
         return PlanningProblem(
             graph=file.graph,
             cluster=cluster,
@@ -64,13 +62,15 @@ class ProblemFlags:
             pipelining=PIPELININGS[self.schedule],
         )
 
-    def _cluster(self, file: GraphFile) -> Cluster:
+    def _cluster(
+        self, file: GraphFile, *, devices: int | None, memory_bytes: float | None
+    ) -> Cluster:
         """The cluster of the flags, then of the cluster file, then of the graph's file."""
         base = _cluster_of_file(file) if self.cluster is None else read_cluster(self.cluster)
         bandwidth = self.bandwidth
         stated = {
-            "devices": self.devices,
-            "memory_bytes": None if self.memory is None else parse_bytes(self.memory),
+            "devices": devices,
+            "memory_bytes": memory_bytes,
             "bandwidth_bytes_per_second": None if bandwidth is None else parse_bandwidth(bandwidth),
         }
         given: dict[str, Any] = {key: value for key, value in stated.items() if value is not None}
@@ -100,6 +100,22 @@ class ProblemFlags:
             collective=Collective(self.collective),
             reserve_bytes=parse_bytes(self.reserve),
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemFlags(UnsizedFlags):
+    """Cluster, batch, costs and what plans may do; what is not given is the graph file's."""
+
+    devices: int | None = None
+    """How many devices there are."""
+    memory: str | None = None
+    """Of each device, such as 8GiB or 80GB."""
+
+    def problem(self, file: GraphFile) -> PlanningProblem:
+        """The planning problem for the graph of a file."""
+        memory_bytes = None if self.memory is None else parse_bytes(self.memory)
+        return self.sized(file, devices=self.devices, memory_bytes=memory_bytes)
 
 
 def _cluster_of_file(file: GraphFile) -> Cluster | None:
