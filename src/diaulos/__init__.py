@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from diaulos.schedules.schedule import parse_actions as parse_actions
     from diaulos.schedules.plans import simulate_plan as simulate_plan
     from diaulos.schedules.timeline import Timeline as Timeline
+    from diaulos.schedules.torch_csv import format_torch_csv as format_torch_csv
+    from diaulos.schedules.torch_csv import parse_torch_csv as parse_torch_csv
     from diaulos.training.job import TrainingJob as TrainingJob
     from diaulos.training.job import train_rank as train_rank
     from diaulos.units import parse_bandwidth as parse_bandwidth
@@ -60,6 +62,8 @@ _HOMES = {
     "generate": "diaulos.schedules.generators",
     "format_actions": "diaulos.schedules.schedule",
     "parse_actions": "diaulos.schedules.schedule",
+    "format_torch_csv": "diaulos.schedules.torch_csv",
+    "parse_torch_csv": "diaulos.schedules.torch_csv",
     "check": "diaulos.schedules.check",
     "simulate_plan": "diaulos.schedules.plans",
     "profile": "diaulos.pricing.measure",
