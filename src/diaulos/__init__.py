@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from diaulos.pricing.measure import profile as profile
     from diaulos.schedules.check import check as check
     from diaulos.schedules.generators import generate as generate
-    from diaulos.schedules.shape import PipelineShape as PipelineShape
+    from diaulos.schedules.plans import simulate_plan as simulate_plan
     from diaulos.schedules.schedule import Schedule as Schedule
     from diaulos.schedules.schedule import format_actions as format_actions
     from diaulos.schedules.schedule import parse_actions as parse_actions
-    from diaulos.schedules.plans import simulate_plan as simulate_plan
+    from diaulos.schedules.shape import PipelineShape as PipelineShape
     from diaulos.schedules.timeline import Timeline as Timeline
     from diaulos.schedules.torch_csv import format_torch_csv as format_torch_csv
     from diaulos.schedules.torch_csv import parse_torch_csv as parse_torch_csv
