@@ -118,7 +118,29 @@ def test_infeasible_is_status_1_with_a_reason(piper: str, capsys: Capture) -> No
     assert found["reason"].startswith("layer 0 needs at least 1 GiB on each device")
     assert "stages" not in found
     assert status_of("plan", piper, "--memory", "1000B") == 1
-    assert capsys.readouterr().err.startswith("diaulos: no plan: layer 0 needs")
+    message = capsys.readouterr().err
+    assert message.startswith("diaulos: no plan: layer 0 needs")
+    assert "with 1000 B on each device, no number of devices would do" in message
+
+
+def test_infeasible_says_what_would_do(piper: str, capsys: Capture) -> None:
+    """The stage that lacks memory, and the least memory and the fewest devices that would do."""
+    arguments = ("plan", piper, "--memory", "3GiB", "--devices", "1")
+    found = document_of(capsys, *arguments, "--json", status=1)
+    assert (found["least_memory_bytes"], found["fewest_devices"]) == (4 * GIB, 2)
+    assert found["best_attempt"]["missing_bytes"] == GIB
+    assert found["best_attempt"]["memory_by_kind"]["activations"] == 4 * GIB
+    assert status_of(*arguments) == 1
+    message = capsys.readouterr().err
+    assert "stage 0 (layers 0-3) lacks 1 GiB (1073741824 bytes)" in message
+    assert "4 GiB on each would do" in message
+    assert "2 devices would do, and no fewer" in message
+
+
+def test_idle_devices_are_explained(piper: str, capsys: Capture) -> None:
+    """A plan that does not use all devices says why in one sentence."""
+    assert status_of("plan", piper, "--devices", "5") == 0
+    assert "1 device stays idle: it is proven that" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

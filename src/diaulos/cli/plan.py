@@ -10,8 +10,11 @@ from diaulos.cli.problem import ProblemFlags
 from diaulos.errors import InfeasibleError
 from diaulos.models.files import read_graph
 from diaulos.planning.files import stage_documents, write_plan
+from diaulos.planning.infeasibility import explain_infeasibility
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
+from diaulos.reporting.idle import idle_sentence
+from diaulos.reporting.infeasibility import infeasibility_document, infeasibility_sentences
 from diaulos.reporting.tables import plan_sentence, plan_table
 from diaulos.units import format_seconds
 
@@ -44,10 +47,10 @@ def plan(
     """
     problem = (flags or ProblemFlags()).problem(read_graph(graph))
     result = PLANNERS[planner](problem)
+    if result.plan is None or result.evaluation is None:
+        raise _no_plan(problem, result, as_json=as_json)
     if as_json:
         print_json(result_document(problem, result))
-    if result.plan is None or result.evaluation is None:
-        raise InfeasibleError(f"no plan: {result.reason}")
     if output is not None:
         write_plan(
             output,
@@ -82,6 +85,16 @@ def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[st
     }
 
 
+def _no_plan(problem: PlanningProblem, result: PlanningResult, *, as_json: bool) -> InfeasibleError:
+    """The error with the reason and what would do, which is printed as JSON where asked."""
+    found = explain_infeasibility(problem) if result.proven_optimal else None
+    if as_json:
+        document = {} if found is None else infeasibility_document(found)
+        print_json({**result_document(problem, result), **document})
+    sentences = [] if found is None else infeasibility_sentences(problem, found)
+    return InfeasibleError("\n  ".join((f"no plan: {result.reason}", *sentences)))
+
+
 def _made_by(problem: PlanningProblem, result: PlanningResult) -> dict[str, str]:
     switches = ("data_parallel", "tensor_parallel", "recompute")
     off = [name for name in switches if not getattr(problem, name)]
@@ -100,3 +113,6 @@ def _print(problem: PlanningProblem, result: PlanningResult) -> None:
         f"{plan_sentence(result.plan, result.evaluation, problem.cluster)}; {proof}, found by the "
         f"{result.planner} planner in {format_seconds(result.search_seconds)}"
     )
+    idle = idle_sentence(problem, result)
+    if idle is not None:
+        console.print(idle)
