@@ -9,7 +9,9 @@ from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
 
 NAMES = ("gpipe", "1f1b", "2bw")
-"""Schedules of one stage a rank that run stages of unequal degrees."""
+"""Schedules whose ranks all reach their in-flight limits."""
+UNEQUAL = (*NAMES, "zb-h1")
+"""Schedules that run stages of unequal degrees."""
 
 
 def line(depth: int, microbatches: int, chunks: int = 1, *, folded: bool = False) -> PipelineShape:
@@ -51,7 +53,7 @@ def shapes(draw: st.DrawFn, most_stages: int = 4, most_replicas: int = 3) -> Pip
 def schedules(draw: st.DrawFn, most_stages: int = 4, most_replicas: int = 3) -> Schedule:
     """A schedule of any name for a random pipeline."""
     name = draw(st.sampled_from(list(GENERATORS)))
-    if name in NAMES:
+    if name in UNEQUAL:
         shape = draw(shapes(most_stages, most_replicas))
     else:
         degree, depth = draw(st.integers(1, most_replicas)), draw(st.integers(1, most_stages))

@@ -75,6 +75,17 @@ def test_what_is_reached_with_degrees_1_2_1() -> None:
     assert (step_seconds(schedule), step_seconds(in_turn(schedule))) == (30.0, 36.0)
 
 
+@given(shape=shapes(4, 3))
+@settings(max_examples=20)
+def test_halves_fill_what_whole_backwards_leave(shape: PipelineShape) -> None:
+    """ZB-H1 is never slower than 1F1B, and holds at most what all replicas share."""
+    halved, whole = generate("zb-h1", shape, 2), generate("1f1b", shape, 2)
+    check(halved)
+    assert makespan(halved) <= makespan(whole)
+    for limit, degree in zip(halved.in_flight_limits, shape.replicas, strict=True):
+        assert limit == min(-(-shape.ranks // degree), shape.microbatches // degree)
+
+
 @given(degree=st.integers(1, 3), depth=st.integers(1, 4))
 def test_equal_degrees_take_turns(degree: int, depth: int) -> None:
     """The order of the papers stays what it is."""

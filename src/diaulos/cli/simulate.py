@@ -32,9 +32,9 @@ from diaulos.reporting.summary import (
 )
 from diaulos.reporting.svg import comparison_svg, schedule_svg
 from diaulos.reporting.trace import write_trace
-from diaulos.schedules.bubbles import Bubble, bubble_by_cause
+from diaulos.schedules.bubbles import bubble_by_cause
 from diaulos.schedules.check import check
-from diaulos.schedules.costs import chunk_costs
+from diaulos.schedules.costs import Links, StageCosts, chunk_costs
 from diaulos.schedules.endless import update_slack
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule, format_actions
@@ -64,8 +64,9 @@ _BATCHES = 4
 @dataclass(frozen=True, slots=True)
 class _Run:
     schedule: Schedule
+    simulator: Simulator
+    costs: Sequence[StageCosts]
     timeline: Timeline
-    bubble: Bubble
     lower_bound_seconds: float | None
     """What no schedule can be better than, where one was searched for."""
 
@@ -183,7 +184,7 @@ def simulate(
     if ran is not None:
         summaries["measured"] = summarise(ran, counted_versions(ran))
     if as_json:
-        print_json(_document(runs, summaries))
+        print_json(_document(runs, summaries, pipeline.links))
     else:
         make_console().print(summary_table(summaries))
 
@@ -257,8 +258,7 @@ def _timed(pipeline: Pipeline, schedule: Schedule, bound: float | None = None) -
     timeline = simulator.timeline(costs, pipeline.links)
     # A batch is the same work for all, also where each of its microbatches makes an update.
     timeline = replace(timeline, microbatches=pipeline.shape.microbatches)
-    bubble = bubble_by_cause(simulator, costs, pipeline.links, timeline)
-    return _Run(schedule, timeline, bubble, bound)
+    return _Run(schedule, simulator, costs, timeline, bound)
 
 
 def _note_what_does_not_fit(summaries: Mapping[str, ScheduleSummary], memory_bytes: float) -> None:
@@ -305,11 +305,11 @@ def _print_actions(runs: Mapping[str, _Run]) -> None:
 
 
 def _document(
-    runs: Mapping[str, _Run], summaries: Mapping[str, ScheduleSummary]
+    runs: Mapping[str, _Run], summaries: Mapping[str, ScheduleSummary], links: Links
 ) -> dict[str, object]:
     entries = {name: summary_document(summary) for name, summary in summaries.items()}
     for name, run in runs.items():
-        entries[name] |= _details(run)
+        entries[name] |= _details(run, links)
     first = next(iter(runs.values()))
     shape = first.schedule.shape
     return {
@@ -320,12 +320,13 @@ def _document(
     }
 
 
-def _details(run: _Run) -> dict[str, object]:
+def _details(run: _Run, links: Links) -> dict[str, object]:
     """What only a simulated run has."""
     schedule, timeline = run.schedule, run.timeline
+    bubble = bubble_by_cause(run.simulator, run.costs, links, timeline)
     details: dict[str, object] = {
         "stages_per_rank": schedule.shape.chunks,
-        "bubble_by_cause": asdict(run.bubble),
+        "bubble_by_cause": asdict(bubble),
         "busy_seconds": [timeline.busy_seconds(rank) for rank in range(timeline.ranks)],
     }
     if run.lower_bound_seconds is not None:

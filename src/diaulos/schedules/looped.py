@@ -67,7 +67,7 @@ def equal_share(shape: PipelineShape) -> int:
         raise InputError(
             f"the stages have {shape.replicas} replicas",
             "this schedule is for stages of equal data-parallel degree",
-            "gpipe, 1f1b and 2bw run stages of unequal degrees",
+            "gpipe, 1f1b, zb-h1 and 2bw run stages of unequal degrees",
         )
     return shape.microbatches // shape.replicas[0]
 

@@ -7,7 +7,7 @@ which all stages keep up with each other, and the best order of a few is taken.
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from diaulos.schedules.actions import Kind
@@ -28,23 +28,55 @@ def unequal_orders(law: Schedule, *, batches_open: int) -> list[list[Step]]:
     `batches_open` last batches are done by all ranks: 1 where each batch is flushed, 2 for 2BW.
     The best of three ways is taken: forwards first, backwards first, one of each in turn.
     """
-    shape, limits = law.shape, law.in_flight_limits
-    tried = range(min(law.batches, _BATCHES_TRIED))
-    costs = [StageCosts(forward_seconds=d, backward_seconds=2 * d) for d in shape.replicas]
 
     def ways(batches: range) -> Iterator[list[list[Step]]]:
         for forwards_first in (True, False):
             run = _Run(
-                shape, batches, limits, batches_open=batches_open, forwards_first=forwards_first
+                law,
+                batches,
+                caps=law.in_flight_limits,
+                batches_open=batches_open,
+                forwards_first=forwards_first,
+                is_halved=False,
             )
             yield run.to_its_end()
-        yield _in_turn(shape, batches, is_flushed=batches_open == 1)
+        yield _in_turn(law.shape, batches, is_flushed=batches_open == 1)
 
-    def makespan(orders: list[list[Step]]) -> float:
-        trial = replace(law, first_batch=0, batches=len(tried))
-        return Simulator(completed(trial, orders)).makespan_seconds(costs, Link())
+    return _best(law, ways)
 
-    spans = [makespan(orders) for orders in ways(tried)]
+
+def unequal_halved_orders(law: Schedule) -> list[list[Step]]:
+    """The same with backwards in halves and a flush after each batch.
+
+    Weight halves are done when nothing else can be. The best of four ways is taken: forwards or
+    input halves first, and as many between these two as under 1F1B or as the limit allows.
+    """
+
+    def ways(batches: range) -> Iterator[list[list[Step]]]:
+        for caps in (law.shape.in_flight, law.in_flight_limits):
+            for forwards_first in (True, False):
+                run = _Run(
+                    law,
+                    batches,
+                    caps=caps,
+                    batches_open=1,
+                    forwards_first=forwards_first,
+                    is_halved=True,
+                )
+                yield run.to_its_end()
+
+    return _best(law, ways)
+
+
+def _best(law: Schedule, ways: Callable[[range], Iterator[list[list[Step]]]]) -> list[list[Step]]:
+    """The way that takes least for the first batches, for all batches."""
+    tried = range(min(law.batches, _BATCHES_TRIED))
+    trial = replace(law, first_batch=0, batches=len(tried))
+    costs = [StageCosts(forward_seconds=d, backward_seconds=2 * d) for d in law.shape.replicas]
+    spans = [
+        Simulator(completed(trial, orders)).makespan_seconds(costs, Link())
+        for orders in ways(tried)
+    ]
     best = spans.index(min(spans))
     return next(itertools.islice(ways(law.batch_numbers), best, None))
 
@@ -70,32 +102,37 @@ def _in_turn(shape: PipelineShape, batches: range, *, is_flushed: bool) -> list[
 class _Run:
     """The ranks at work, one stage each, taking what is there.
 
-    On a stage of d replicas a forward takes d and a backward 2 d. Both are done in the order of the
-    microbatches; where both could be done, forwards or backwards come first.
+    On a stage of d replicas a forward takes d and a backward 2 d, a half of it d. All are done in
+    the order of the microbatches; where both could be done, forwards or backwards come first.
     """
 
     def __init__(
         self,
-        shape: PipelineShape,
+        law: Schedule,
         batches: range,
-        limits: Sequence[int],
         *,
+        caps: Sequence[int],
         batches_open: int,
         forwards_first: bool,
+        is_halved: bool,
     ) -> None:
-        self.shape, self.limits, self.batches_open = shape, limits, batches_open
-        self.forwards_first = forwards_first
+        self.shape, self.limits, self.caps = law.shape, law.in_flight_limits, caps
+        self.batches_open, self.forwards_first = batches_open, forwards_first
+        self.is_halved = is_halved
+        shape = law.shape
         self.streams = [
             [number for batch in batches for number in shape.microbatches_of(rank, batch)]
             for rank in range(shape.ranks)
         ]
         self.orders: list[list[Step]] = [[] for _ in self.streams]
         self.forwards, self.backwards = [0] * shape.ranks, [0] * shape.ranks
+        self.weights = [0] * shape.ranks if is_halved else self.backwards
+        """Backwards that have ended; of whole ones all that are done."""
         self.is_busy = [False] * shape.ranks
         self.outputs: set[tuple[int, int]] = set()
         """Stage and microbatch of forwards that are done."""
         self.gradients: set[tuple[int, int]] = set()
-        """Stage and microbatch of backwards that are done."""
+        """Stage and microbatch of backwards whose gradient of the input is there."""
         self.left = dict.fromkeys(batches, shape.microbatches * shape.stages)
         """Backwards to come, by batch."""
         self.oldest = batches.start
@@ -123,21 +160,28 @@ class _Run:
         stage = self.shape.stage_of(rank)
         can_go_back = self._can_go_backward(rank, stage)
         if not (can_go_back and not self.forwards_first) and self._can_go_forward(rank, stage):
-            kind, index, takes = Kind.FORWARD, self.forwards[rank], 1
-            self.forwards[rank] += 1
+            kind, counts, takes = Kind.FORWARD, self.forwards, 1
+        elif can_go_back and self.is_halved:
+            kind, counts, takes = Kind.INPUT_BACKWARD, self.backwards, 1
         elif can_go_back:
-            kind, index, takes = Kind.BACKWARD, self.backwards[rank], 2
-            self.backwards[rank] += 1
+            kind, counts, takes = Kind.BACKWARD, self.backwards, 2
+        elif self.weights[rank] < self.backwards[rank]:
+            kind, counts, takes = Kind.WEIGHT_BACKWARD, self.weights, 1
         else:
             return
-        step = kind, stage, self.streams[rank][index]
+        step = kind, stage, self.streams[rank][counts[rank]]
+        counts[rank] += 1
         self.orders[rank].append(step)
         self.is_busy[rank] = True
         heapq.heappush(self.ends, (now + takes * self.shape.replicas[stage], rank, step))
 
     def _can_go_forward(self, rank: int, stage: int) -> bool:
         done = self.forwards[rank]
-        if done == len(self.streams[rank]) or done - self.backwards[rank] >= self.limits[stage]:
+        if (
+            done == len(self.streams[rank])
+            or done - self.weights[rank] >= self.limits[stage]
+            or done - self.backwards[rank] >= self.caps[stage]
+        ):
             return False
         number = self.streams[rank][done]
         if number // self.shape.microbatches >= self.oldest + self.batches_open:
@@ -161,12 +205,14 @@ class _Run:
             if stage + 1 < self.shape.stages:
                 woken.add(self.shape.rank_of(stage + 1, number))
             return woken
-        self.gradients.add((stage, number))
-        if stage > 0:
-            woken.add(self.shape.rank_of(stage - 1, number))
-        batch = number // self.shape.microbatches
-        self.left[batch] -= 1
-        if self.left[batch] == 0:
-            self.oldest = batch + 1
-            woken |= set(range(self.shape.ranks))
+        if kind.gives_gradient:
+            self.gradients.add((stage, number))
+            if stage > 0:
+                woken.add(self.shape.rank_of(stage - 1, number))
+        if kind.ends_backward:
+            batch = number // self.shape.microbatches
+            self.left[batch] -= 1
+            if self.left[batch] == 0:
+                self.oldest = batch + 1
+                woken |= set(range(self.shape.ranks))
         return woken

@@ -4,17 +4,27 @@ The half that gives the gradient of the weights waits until the rank would be id
 """
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.completion import Order, Step, flushed
+from diaulos.schedules.completion import Order, Step, completed, flushed, flushed_law
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.unequal import unequal_halved_orders
 
 
 def zero_bubble_h1(shape: PipelineShape, batches: range) -> Schedule:
     """ZB-H1: no more memory than 1F1B needs on its first stage.
 
-    Stage r warms up as under 1F1B and lets r weight halves wait: at most d in flight.
+    Stage r warms up as under 1F1B and lets r weight halves wait: at most d in flight. Where stages
+    have unequal degrees, at most ceil(s / degree) are, s being the sum of all degrees, and the
+    order is the best one found.
     """
+    if len(set(shape.replicas)) > 1:
+        limits = [
+            min(-(-shape.ranks // degree), shape.microbatches // degree)
+            for degree in shape.replicas
+        ]
+        law = flushed_law("zb-h1", shape, batches, limits)
+        return completed(law, unequal_halved_orders(law))
     return _zero_bubble("zb-h1", shape, batches, slots_ahead=1)
 
 
