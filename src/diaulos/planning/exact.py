@@ -1,39 +1,136 @@
-"""The exact planner: a search on the value of the bottleneck, proven optimal.
+"""The exact planner: the fastest plan of all, with the proof.
 
-The time per sample is a maximum over stages, so the question "is there a plan in which every
-stage keeps to a threshold?" is easy to answer (see `search.cover`), and the least threshold with
-the answer yes is the optimum. It is found by halving the interval between a bound and the best plan
-known, and proven by the answer no to "is there a plan strictly faster than the best?", in whole
-numbers and without a tolerance. Among the plans that are as fast, `search.ties` picks one.
+Without a flush the time of a batch is that of the slowest stage, and the question "is there a plan
+in which every stage keeps to a threshold?" is easy to answer (`search.cover`): the least threshold
+with the answer yes is the optimum (`search.steady`). With a flush the latencies of all stages
+count as well (`search.flush`). All is counted in whole numbers, without a tolerance.
+
+A graph with many downsets is contracted where nothing is lost by it (`lossless`). If there are
+still too many, its layers are ordered further (`coarsening`): then the plan is the best of those
+that respect the order, and a bound says how far from the best of all it may be.
 """
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from diaulos.planning.coarsening import coarsen
+from diaulos.planning.contraction import Contraction, identity
+from diaulos.planning.downset_count import count_downsets
+from diaulos.planning.evaluate import evaluate
+from diaulos.planning.lossless import contract
 from diaulos.planning.plan import Plan
-from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
+from diaulos.planning.search.downsets import MOST_DOWNSETS
 from diaulos.planning.search.flush import fastest_flush
+from diaulos.planning.search.outcome import Outcome
 from diaulos.planning.search.placement import Judge
 from diaulos.planning.search.space import build_space
-from diaulos.planning.search.steady import fastest_steady
+from diaulos.planning.search.steady import fastest_steady, fits_at_all
+from diaulos.planning.watch import Watch
+
+_FEW_DOWNSETS = 1_000
+"""A graph that has no more is searched as it is."""
+_COARSE_DOWNSETS = (300, 3_000, MOST_DOWNSETS)
 
 
-def exact(problem: PlanningProblem) -> PlanningResult:
-    """The plan with the least time per sample of all plans of a problem.
+def exact(problem: PlanningProblem, watch: Watch | None = None) -> PlanningResult:
+    """The plan with the least time of a batch of all plans of a problem.
 
     Among plans whose times agree to one part in 1e12: on the fewest devices, then with the fewest
     stages, then with the least memory summed over all devices, then the first when stages are
     compared from the input end by their layers (in topological order), data-parallel degree and
     tensor-parallel degree. Stages take their fastest options; among equal ones those of least
-    memory, then those that stand first in the source.
+    memory, then those that stand first in the source. Where it matters on which devices stages
+    stand, idle ones between stages count as taken and the rule ends with the stages; with a flush,
+    and for graphs of more than a thousand downsets, it holds among the plans that the search
+    meets.
+
+    Optimality is not proven where `watch` stopped the search, or where the graph has too many
+    downsets; `remark` says so.
     """
-    return answer(problem, _search, planner="exact", proves=True)
+    alarm = Watch() if watch is None else watch
+    return answer(problem, lambda given: _search(given, alarm), planner="exact")
 
 
-def _search(problem: PlanningProblem) -> Plan | None:
-    space = build_space(problem)
+def feasible(problem: PlanningProblem) -> bool:
+    """Whether some plan keeps to the limits of a problem; for coarsened graphs, one that is found.
+
+    Much quicker than to find the best one.
+    """
+    contraction, _ = next(_contractions(problem))
+    space = build_space(replace(problem, graph=contraction.graph), contraction.order_edges)
+    return space is not None and fits_at_all(Judge(space=space))
+
+
+def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:
+    best: SearchResult | None = None
+    for contraction, is_lossless in _contractions(problem):
+        found = _search_contracted(problem, contraction, watch)
+        if is_lossless:
+            return found
+        best = _better(problem, found, best)
+        if watch.is_over:
+            break
+    assert best is not None, "a graph is coarsened at least once"
+    return replace(
+        best,
+        proven_optimal=False,
+        remark="the graph has too many downsets to search all: layers were put in an order",
+    )
+
+
+def _contractions(problem: PlanningProblem) -> Iterator[tuple[Contraction, bool]]:
+    """What is searched one after the other, and whether nothing is lost by it."""
+    graph = problem.graph
+    if count_downsets(graph, most=_FEW_DOWNSETS) is not None:
+        yield identity(graph), True
+        return
+    lossless = contract(problem)
+    if count_downsets(lossless.graph, lossless.order_edges, most=MOST_DOWNSETS) is not None:
+        yield lossless, True
+        return
+    for most in _COARSE_DOWNSETS:
+        if len(lossless.graph.layers) < most:
+            yield coarsen(lossless, most_downsets=most), False
+
+
+def _search_contracted(
+    problem: PlanningProblem, contraction: Contraction, watch: Watch
+) -> SearchResult:
+    given = replace(problem, graph=contraction.graph)
+    space = build_space(given, contraction.order_edges)
     if space is None:
-        return None
+        return SearchResult(plan=None, proven_optimal=True)
     judge = Judge(space=space)
-    best = fastest_flush(judge) if space.flushes else fastest_steady(judge)
-    if best is None:
-        return None
-    stages = [judge.stage(placement) for placement in best]
-    return Plan(stages=tuple(stages), microbatches=problem.microbatches)
+    search = fastest_flush if space.flushes else fastest_steady
+    outcome = search(judge, watch)
+    plan = None if outcome.plan is None else contraction.expand(_plan(judge, outcome))
+    return SearchResult(
+        plan=plan,
+        proven_optimal=outcome.is_proven,
+        lower_bound_seconds=space.batch_seconds(outcome.bound),
+        remark=None if outcome.is_proven else "the search was stopped before the proof",
+    )
+
+
+def _plan(judge: Judge, outcome: Outcome) -> Plan:
+    assert outcome.plan is not None
+    stages = tuple(judge.stage(placement) for placement in outcome.plan)
+    return Plan(stages=stages, microbatches=judge.space.problem.microbatches)
+
+
+def _better(
+    problem: PlanningProblem, found: SearchResult, best: SearchResult | None
+) -> SearchResult:
+    """The faster of two plans; the bound is that of the whole problem, whatever the order."""
+    if best is None or _batch_seconds(problem, found) < _batch_seconds(problem, best):
+        return found
+    return best
+
+
+def _batch_seconds(problem: PlanningProblem, found: SearchResult) -> float:
+    if found.plan is None:
+        return math.inf
+    costs, pipelining = problem.costs, problem.pipelining
+    return evaluate(problem.graph, found.plan, problem.cluster, costs, pipelining).batch_seconds

@@ -16,7 +16,7 @@ from diaulos.planning.combinations import Choice, Combinations, choices, combina
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.places import StagePlace, misplacements, stage_place
 from diaulos.planning.plan import Plan, Stage
-from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
 
 _MOST_LAYERS = 10
 _MOST_STEPS = 1_000_000
@@ -40,7 +40,9 @@ def exhaustive(problem: PlanningProblem) -> PlanningResult:
             "use the exact planner",
         )
     return answer(
-        problem, lambda given: _Enumeration(given).best(), planner="exhaustive", proves=True
+        problem,
+        lambda given: SearchResult(plan=_Enumeration(given).best(), proven_optimal=True),
+        planner="exhaustive",
     )
 
 

@@ -32,7 +32,7 @@ from diaulos.planning.evaluate import evaluate, fits, held_bytes
 from diaulos.planning.pipedream_levels import Level
 from diaulos.planning.pipedream_states import Amounts, States, pipedream_states
 from diaulos.planning.plan import Plan, Stage
-from diaulos.planning.problem import PlanningProblem, PlanningResult, answer
+from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
 
 
 def pipedream(problem: PlanningProblem) -> PlanningResult:
@@ -45,7 +45,11 @@ def pipedream(problem: PlanningProblem) -> PlanningResult:
     this project's account. An `InputError` for devices that differ and for layers without a plain
     option.
     """
-    return answer(problem, _search, planner="pipedream", proves=False)
+    return answer(
+        problem,
+        lambda given: SearchResult(plan=_search(given), proven_optimal=False),
+        planner="pipedream",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,31 @@ class PlanningResult:
     search_seconds: float
     reason: str | None = None
     """Why there is no plan."""
+    lower_bound_seconds: float | None = None
+    """No plan of the problem runs a batch in less; None where the planner knows no bound."""
+    remark: str | None = None
+    """Why optimality is not proven, where a planner that can prove it did not."""
+
+    @property
+    def gap(self) -> float | None:
+        """By which part of the bound the plan may be slower than the best one."""
+        if self.evaluation is None or self.lower_bound_seconds is None:
+            return None
+        bound, batch = self.lower_bound_seconds, self.evaluation.batch_seconds
+        return max(batch / bound - 1, 0.0) if bound > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found."""
+
+    plan: Plan | None
+    proven_optimal: bool
+    """Whether no plan of the problem is faster (or there is none)."""
+    lower_bound_seconds: float | None = None
+    """No plan runs a batch in less."""
+    remark: str | None = None
+    """Why optimality is not proven."""
 
 
 class Planner(Protocol):
@@ -148,34 +173,35 @@ def refuse_all_but_piper(problem: PlanningProblem, *, planner: str) -> None:
 
 def answer(
     problem: PlanningProblem,
-    search: Callable[[PlanningProblem], Plan | None],
+    search: Callable[[PlanningProblem], SearchResult],
     *,
     planner: str,
-    proves: bool,
 ) -> PlanningResult:
-    """Run a search and check what it found: nothing leaves a planner that breaks a rule.
-
-    `proves` says whether the search covers all plans of the problem.
-    """
+    """Run a search and check what it found: nothing leaves a planner that breaks a rule."""
     start = time.perf_counter()
-    plan = search(problem)
+    found = search(problem)
     result = PlanningResult(
         planner=planner,
-        plan=plan,
+        plan=found.plan,
         evaluation=None,
-        proven_optimal=proves,
+        proven_optimal=found.proven_optimal,
         search_seconds=time.perf_counter() - start,
+        lower_bound_seconds=found.lower_bound_seconds,
+        remark=found.remark,
     )
-    if plan is None:
+    if found.plan is None:
         reason = problem.infeasibility()
-        if not proves:
+        if not found.proven_optimal:
             reason = f"the {planner} planner found no plan: {reason}"
         return replace(result, reason=reason)
-    given = (problem.graph, plan, problem.cluster, problem.costs, problem.pipelining)
-    broken = violations(*given)
+    pricing = {"costs": problem.costs, "pipelining": problem.pipelining}
+    broken = violations(problem.graph, found.plan, problem.cluster, **pricing)
     if broken:
         raise CheckError(
             f"the {planner} planner made a plan that breaks its rules, please report this: "
             + "; ".join(broken)
         )
-    return replace(result, evaluation=evaluate(*given))
+    evaluation = evaluate(problem.graph, found.plan, problem.cluster, **pricing)
+    if result.proven_optimal:
+        result = replace(result, lower_bound_seconds=evaluation.batch_seconds)
+    return replace(result, evaluation=evaluation)

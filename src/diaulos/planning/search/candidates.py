@@ -46,6 +46,7 @@ def candidates(
     *,
     devices: int,
     pairs: NDArray[np.int64],
+    surely: bool = False,
 ) -> Candidates | None:
     """The stages among some pairs that keep to a threshold and leave devices for all other layers.
 
@@ -59,7 +60,9 @@ def candidates(
     found = [
         part
         for index, stages in enumerate(space.settings)
-        for part in _of_setting(space, threshold, lessons, index, stages, pairs, spare)
+        for part in _of_setting(
+            space, threshold, lessons, index, stages, pairs, spare, surely=surely
+        )
     ]
     if not found:
         return None
@@ -109,6 +112,8 @@ def _of_setting(
     stages: StageCosts,
     pair: NDArray[np.int64],
     spare: Units,
+    *,
+    surely: bool,
 ) -> Iterator[tuple[NDArray[np.int64], ...]]:
     """Pair, degree, first and last sum of the candidates in one setting, ordered by pair."""
     t = stages.layers.setting.tensor_parallel
@@ -124,7 +129,7 @@ def _of_setting(
     row, column = np.nonzero((slack >= 0) & (degrees * t <= spare[:, None]))
     if not len(row):
         return
-    within = stages.most_in_flight(outer[row], inner[row], slack[row, column])
+    within = stages.most_in_flight(outer[row], inner[row], slack[row, column], surely=surely)
     contents = space.contents(pair)[row]
     lessons.lower(index, contents, slack[row, column], within)
     last = space.last_total(within, degrees[column])

@@ -36,6 +36,8 @@ class Limits:
     devices: int
     latency: float = float("inf")
     """In units; labels that reach it are dropped."""
+    surely: bool = False
+    """Whether stages count only if they keep to the threshold for certain."""
     keep_ties: bool = False
     """Whether labels stay that are only as good as others."""
 
@@ -63,7 +65,14 @@ class Cover:
             alive[downsets] = True
             pairs = scope.of_downsets(downsets)
             pairs = pairs[alive[space.pairs.inner[pairs]]]
-            found = candidates(space, threshold, lessons, devices=limits.devices, pairs=pairs)
+            found = candidates(
+                space,
+                threshold,
+                lessons,
+                devices=limits.devices,
+                pairs=pairs,
+                surely=limits.surely,
+            )
             if found is not None:
                 _grow(space, labels, found, beyond, lessons, limits)
                 used.append(found)
@@ -108,6 +117,11 @@ class Cover:
         complete = self.complete()
         packed = self.labels.rows.packed[complete]
         return complete[packed == packed.min(initial=_NONE)]
+
+    def plan(self) -> tuple[Placement, ...] | None:
+        """One on the fewest devices, then with the fewest stages; None where there is none."""
+        best = self.fewest()
+        return self.placements(int(best[0])) if len(best) else None
 
     def placements(self, label: int) -> tuple[Placement, ...]:
         """The stages of a label, from the input end."""

@@ -13,9 +13,11 @@ import numpy as np
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.outcome import Outcome
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.threshold import Threshold
+from diaulos.planning.watch import Watch
 
 _FOREVER = Fraction(2**200)
 _Plan = tuple[Placement, ...]
@@ -35,16 +37,31 @@ class Found:
         return self.latency + self.share
 
 
-def fastest_flush(judge: Judge) -> _Plan | None:
-    """The plan of least batch time; None where none fits.
+def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
+    """The plan of least batch time.
 
     Among plans as fast that are met: on the fewest devices, then with the fewest stages.
     """
     best: Found | None = None
-    for found in _better_and_better(judge):
-        if best is None or _precedes(found, best):
-            best = found
-    return None if best is None else best.plan
+    bound, is_proven = judge.space.least_batch_time, True
+    try:
+        for found in _better_and_better(judge):
+            if best is None or _precedes(found, best):
+                best = found
+            seconds = judge.space.batch_seconds(best.time)
+            bound_seconds = judge.space.batch_seconds(bound)
+            watch.tell(bound_seconds=bound_seconds, best_seconds=seconds)
+            if watch.is_over:
+                is_proven = False
+                break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        is_proven = False
+    plan = None if best is None else best.plan
+    if best is not None and is_proven:
+        bound = best.time
+    return Outcome(plan=plan, bound=bound, is_proven=is_proven)
 
 
 def _better_and_better(judge: Judge) -> Iterator[Found]:

@@ -104,7 +104,9 @@ class Regime:
         before = np.maximum(high - 1, 0)
         paid_before = self.paid[outer, before] - self.paid[inner, before]
         held_before = self._held(outer, inner, before, in_flight)
-        part = (held_before - limit_bytes - rounding) / np.maximum(held_before - held, 1e-300)
+        part = np.zeros(len(held))
+        saved = held_before - held
+        np.divide(held_before - limit_bytes - rounding, saved, out=part, where=saved > 0)
         part = np.clip(part - ORDER_ROUNDING, 0.0, 1.0)
         least = paid_before + np.floor((paid - paid_before) * part).astype(np.int64)
         fits = held <= limit_bytes + rounding

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -114,6 +115,17 @@ class Space:
         """Devices and the one stage, packed into one number, by index of `degrees`."""
         return np.array([degree.devices for degree in self.degrees]) * self.weight + 1
 
+    def batch_seconds(self, time: Fraction) -> float:
+        """A time that searches compare, as seconds of a batch."""
+        seconds = float(time) * self.unit.unit
+        return seconds if self.flushes else seconds * self.problem.microbatches
+
+    @property
+    def least_batch_time(self) -> Fraction:
+        """What no plan can be faster than, as searches compare it."""
+        times = self.problem.microbatches if self.flushes else 1
+        return Fraction(self.least_time * times)
+
     def in_flight(self, total: int, degree: int) -> int:
         """Microbatches in flight on a replica where the degrees from the stage on sum up so."""
         return self.problem.pipelining.in_flight(
@@ -212,14 +224,16 @@ class Space:
         return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def build_space(problem: PlanningProblem) -> Space | None:
-    """The space of a problem; None where some layer cannot run even alone."""
+def build_space(
+    problem: PlanningProblem, order_edges: Sequence[tuple[int, int]] = ()
+) -> Space | None:
+    """The space of a problem, without downsets that break an order; None where some layer cannot run even alone."""
     refuse_what_options_couple(problem)
     graph, unit = problem.graph, time_units(problem)
     layers = [layer_costs(problem, setting, unit) for setting in settings(problem)]
     if not layers or np.all([costs.unfit for costs in layers], axis=0).any():
         return None
-    downsets = enumerate_downsets(graph)
+    downsets = enumerate_downsets(graph, order_edges)
     pairs = enumerate_pairs(downsets)
     index = {layer_id: i for i, layer_id in enumerate(graph.topological_order)}
     ends = [(index[edge.source], index[edge.target]) for edge in graph.edges]
