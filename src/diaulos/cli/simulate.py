@@ -232,7 +232,6 @@ def _simulate_one(pipeline: Pipeline, name: str, batches: int) -> _Run:
             "simulate them with --depth, --microbatches and --chunks",
         )
     schedule = generate(name, generator.shape(pipeline.shape, pipeline.chunks or 1), batches)
-    check(schedule)
     return _timed(pipeline, schedule)
 
 
@@ -253,7 +252,7 @@ def _search(pipeline: Pipeline, batches: int, in_flight_limit: int | None) -> _R
 
 
 def _timed(pipeline: Pipeline, schedule: Schedule, bound: float | None = None) -> _Run:
-    simulator = Simulator(schedule)
+    simulator = Simulator(schedule, check(schedule))
     costs = chunk_costs(schedule.shape, pipeline.costs)
     timeline = simulator.timeline(costs, pipeline.links)
     # A batch is the same work for all, also where each of its microbatches makes an update.

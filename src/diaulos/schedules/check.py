@@ -16,13 +16,13 @@ from diaulos.schedules.actions import Kind
 from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.facts import Facts
 from diaulos.schedules.missing import first_missing
-from diaulos.schedules.order import stretches
+from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.rules import RULES
 from diaulos.schedules.schedule import Schedule
 
 
-def check(schedule: Schedule, *, sends_wait: bool = False) -> None:
-    """Nothing, or a `ScheduleError` that names the first wrong action.
+def check(schedule: Schedule, *, sends_wait: bool = False) -> list[Stretch]:
+    """The order in which all actions can happen, or a `ScheduleError` naming the first wrong one.
 
     With `sends_wait` it is proven, too, that no circle arises where each send waits until its
     receive is reached. GPipe's order stands that; orders that alternate forwards and backwards need
@@ -34,7 +34,7 @@ def check(schedule: Schedule, *, sends_wait: bool = False) -> None:
         rank, index, _, problem = wrong
         raise ScheduleError(schedule, rank, index, problem)
     _check_links(schedule)
-    stretches(schedule, sends_wait=sends_wait)
+    return stretches(schedule, sends_wait=sends_wait)
 
 
 def _check_sizes(schedule: Schedule) -> None:

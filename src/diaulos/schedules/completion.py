@@ -79,21 +79,24 @@ class _Row:
         self.stages = shape.stages_of(rank)
         self.backwards = dict.fromkeys(self.stages, 0)
         self.updates = dict.fromkeys(self.stages, schedule.first_batch)
-        self.fed_from_behind = {s: s > 0 and shape.is_handed_over(s - 1) for s in self.stages}
-        self.fed_from_ahead = {s: shape.is_handed_over(s) for s in self.stages}
+        self.around = {stage: _messages(shape, stage) for stage in self.stages}
 
     def of(self, order: Iterable[Step]) -> list[Action]:
         """All actions of the rank."""
         row: list[Action] = []
-        version_of = self.schedule.version_of
+        version_of, updates, around = self.schedule.version_of, self.updates, self.around
         for kind, stage, microbatch in order:
             version = version_of(stage, microbatch)
-            if kind is Kind.FORWARD:
-                if self.updates[stage] < version:
-                    row += self._update(stage, version)
-                self._forward(row, stage, microbatch, version)
-            else:
-                self._backward(row, kind, stage, microbatch, version)
+            if kind is Kind.FORWARD and updates[stage] < version:
+                row += self._update(stage, version)
+            receive, send = around[stage][kind]
+            if receive is not None:
+                row.append(Action(stage, receive, microbatch))
+            row.append(Action(stage, kind, microbatch, version))
+            if send is not None:
+                row.append(Action(stage, send, microbatch))
+            if kind.ends_backward:
+                row += self._end_backward(stage)
         for stage in self.stages:
             row += self._update(stage, self.schedule.batch_numbers.stop)
         return row
@@ -102,32 +105,30 @@ class _Row:
         """The updates that make a version which does not exist yet."""
         for batch in range(self.updates[stage], version):
             yield Action(stage, Kind.UPDATE, batch)
-            self.updates[stage] = batch + 1
+        self.updates[stage] = max(self.updates[stage], version)
 
-    def _forward(self, row: list[Action], stage: int, microbatch: int, version: int) -> None:
-        if self.fed_from_behind[stage]:
-            row.append(Action(stage, Kind.RECEIVE_FORWARD, microbatch))
-        row.append(Action(stage, Kind.FORWARD, microbatch, version))
-        if self.fed_from_ahead[stage]:
-            row.append(Action(stage, Kind.SEND_FORWARD, microbatch))
-
-    def _backward(
-        self, row: list[Action], kind: Kind, stage: int, microbatch: int, version: int
-    ) -> None:
-        if kind.gives_gradient and self.fed_from_ahead[stage]:
-            row.append(Action(stage, Kind.RECEIVE_BACKWARD, microbatch))
-        row.append(Action(stage, kind, microbatch, version))
-        if kind.gives_gradient and self.fed_from_behind[stage]:
-            row.append(Action(stage, Kind.SEND_BACKWARD, microbatch))
-        if kind.ends_backward:
-            self._end_backward(row, stage)
-
-    def _end_backward(self, row: list[Action], stage: int) -> None:
-        """Hand the gradients over after a batch's last backward."""
+    def _end_backward(self, stage: int) -> Sequence[Action]:
+        """What follows a backward: after the last of a batch its gradients are handed over."""
         self.backwards[stage] += 1
         batches, rest = divmod(self.backwards[stage], self.each)
-        if rest == 0:
-            batch = self.schedule.first_batch + batches - 1
-            row.append(Action(stage, Kind.REDUCE, batch))
-            if self.schedule.updates_stage_by_stage:
-                row += self._update(stage, batch + 1)
+        if rest:
+            return ()
+        batch = self.schedule.first_batch + batches - 1
+        handed_over = [Action(stage, Kind.REDUCE, batch)]
+        if self.schedule.updates_stage_by_stage:
+            handed_over += self._update(stage, batch + 1)
+        return handed_over
+
+
+def _messages(shape: PipelineShape, stage: int) -> dict[Kind, tuple[Kind | None, Kind | None]]:
+    """For each computation of a stage the receive before it and the send after it, if any."""
+    is_fed = stage > 0 and shape.is_handed_over(stage - 1)
+    feeds = shape.is_handed_over(stage)
+    forward = (Kind.RECEIVE_FORWARD if is_fed else None, Kind.SEND_FORWARD if feeds else None)
+    gradient = (Kind.RECEIVE_BACKWARD if feeds else None, Kind.SEND_BACKWARD if is_fed else None)
+    return {
+        Kind.FORWARD: forward,
+        Kind.BACKWARD: gradient,
+        Kind.INPUT_BACKWARD: gradient,
+        Kind.WEIGHT_BACKWARD: (None, None),
+    }

@@ -32,8 +32,7 @@ def plan_simulator(schedule: str, shape: PipelineShape, batches: int) -> Simulat
     Many plans have one shape: the simulators of the last shapes are kept.
     """
     generated = generate(schedule, shape, batches)
-    check(generated)
-    return Simulator(generated)
+    return Simulator(generated, check(generated))
 
 
 def plan_links(plan: Plan, cluster: Cluster) -> tuple[Link, ...]:

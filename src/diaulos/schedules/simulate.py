@@ -9,7 +9,7 @@ from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Numbers
 from diaulos.schedules.costs import Links, StageCosts, border_links
-from diaulos.schedules.order import stretches
+from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import Event, MemoryPoint, Resident, Timeline
 
@@ -35,12 +35,15 @@ def simulate(
 
 
 class Simulator:
-    """A schedule made ready to be simulated many times, with other costs each time."""
+    """A schedule made ready to be simulated many times, with other costs each time.
 
-    def __init__(self, schedule: Schedule) -> None:
+    `order` is what `check` gives, where that is at hand.
+    """
+
+    def __init__(self, schedule: Schedule, order: Sequence[Stretch] | None = None) -> None:
         self.schedule = schedule
         columns = schedule.columns
-        self._stretches = stretches(schedule)
+        self._stretches = stretches(schedule) if order is None else order
         self._kind = columns.kind.tolist()
         self._partner = schedule.partners
         self._lane = self._lanes().tolist()
