@@ -1,8 +1,8 @@
 """Plan the training of a deep network over many accelerators, explain it, and train it that way.
 
 Nouns: `LayerGraph`, `Cluster`, `Plan`, `Schedule`, `Timeline`. Verbs: `profile`, `plan`,
-`evaluate`, `generate`, `check`, `simulate_plan`, `train_rank`. Each is imported when it is first
-used, so that planning needs no torch.
+`evaluate`, `explain`, `generate`, `check`, `simulate_plan`, `train_rank`. Each is imported when it
+is first used, so that planning needs no torch.
 """
 
 import importlib
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diaulos.models.piper import read_piper as read_piper
     from diaulos.models.piper import write_piper as write_piper
     from diaulos.planning.evaluate import evaluate as evaluate
+    from diaulos.planning.explain import explain as explain
     from diaulos.planning.plan import Plan as Plan
     from diaulos.planning.planners import plan as plan
     from diaulos.planning.problem import PlanningProblem as PlanningProblem
@@ -56,6 +57,7 @@ _HOMES = {
     "PlanningProblem": "diaulos.planning.problem",
     "plan": "diaulos.planning.planners",
     "evaluate": "diaulos.planning.evaluate",
+    "explain": "diaulos.planning.explain",
     "Schedule": "diaulos.schedules.schedule",
     "PipelineShape": "diaulos.schedules.shape",
     "Timeline": "diaulos.schedules.timeline",

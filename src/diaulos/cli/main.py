@@ -32,6 +32,7 @@ def make_app() -> App:
         ("frontier", "The best time against devices, or against their memory."),
         ("compare", "Planners and ablations side by side on one problem."),
         ("check", "Check and price a plan file again."),
+        ("explain", "Why a plan is as fast as it is, and what would make it faster."),
         ("simulate", "Simulate schedules of a plan, or of equal stages for learning."),
         ("train", "Train what a run file says."),
     ):

@@ -25,6 +25,7 @@ from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate
 from diaulos.planning.pipelining import PIPELININGS, STEADY, Pipelining
 from diaulos.planning.places import describe_devices, placed
 from diaulos.planning.plan import Plan, Stage
+from diaulos.planning.problem import PlanningProblem
 from diaulos.planning.rules import violations
 
 FORMAT = "diaulos.plan/1"
@@ -59,6 +60,22 @@ class StoredPlan:
     def evaluation(self) -> Evaluation:
         """The plan's price, computed now."""
         return evaluate(self.graph, self.plan, self.cluster, self.costs, self.pipelining)
+
+    @cached_property
+    def problem(self) -> PlanningProblem:
+        """What the plan answers: on its cluster, with no more means than its planner had."""
+        without = self.made_by.get("without", "").split(", ")
+        return PlanningProblem(
+            graph=self.graph,
+            cluster=self.cluster,
+            microbatches=self.plan.microbatches,
+            data_parallel="data_parallel" not in without,
+            tensor_parallel="tensor_parallel" not in without,
+            recompute="recompute" not in without,
+            shard_optimizer=any(stage.sharded_optimizer for stage in self.plan.stages),
+            costs=self.costs,
+            pipelining=self.pipelining,
+        )
 
     def plan_options(self) -> tuple[Option, ...]:
         """The option that the plan chose for each of its layers."""

@@ -15,6 +15,7 @@ from diaulos.planning.evaluate import Evaluation, evaluate, held_bytes
 from diaulos.planning.exact import exact
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.resizing import device_unit, most_devices, with_devices, with_memory
 
 MEMORY_PRECISION = 1e-9
 """The least memory is exact to this part of it."""
@@ -78,7 +79,7 @@ def _leanest(problem: PlanningProblem) -> _Attempt | None:
     """The plan whose fullest device holds the least."""
 
     def within(memory_bytes: float) -> _Attempt | None:
-        return _attempt(problem, _with_memory(problem.cluster, memory_bytes))
+        return _attempt(problem, with_memory(problem.cluster, memory_bytes))
 
     best = within(_enough_bytes(problem))
     if best is None:
@@ -100,15 +101,13 @@ def _leanest(problem: PlanningProblem) -> _Attempt | None:
 
 def _fewest_devices(problem: PlanningProblem) -> int | None:
     """The fewest devices with which there is a plan, in whole nodes on clusters of several."""
-    size = problem.cluster.groups[0].devices_per_node
-    unit = 1 if problem.cluster.is_flat else size
+    unit, most = device_unit(problem.cluster), most_devices(problem)
 
     def needed(devices: int) -> int | None:
         """Devices that a plan needs where there are so many; None where there is no plan."""
-        found = _attempt(problem, _with_devices(problem.cluster, devices))
+        found = _attempt(problem, with_devices(problem.cluster, devices))
         return None if found is None else -(-found[0].devices_used // unit) * unit
 
-    most = -(-_most_devices(problem) // unit) * unit
     too_few, enough = problem.cluster.devices, None
     while enough is None and too_few < most:
         count = min(2 * too_few, most)
@@ -182,23 +181,3 @@ def _enough_bytes(problem: PlanningProblem) -> float:
         for option in layer.options
     )
     return 2 * (layers + 2 * sent + problem.cluster.largest_memory_bytes)
-
-
-def _most_devices(problem: PlanningProblem) -> int:
-    """What no plan uses more devices than: the replicas of all stages are at most N."""
-    degrees = problem.graph.tensor_parallel_degrees if problem.tensor_parallel else (1,)
-    return problem.microbatches * degrees[-1]
-
-
-def _with_memory(cluster: Cluster, memory_bytes: float) -> Cluster:
-    group = replace(cluster.groups[0], memory_bytes=memory_bytes)
-    return replace(cluster, groups=(group,))
-
-
-def _with_devices(cluster: Cluster, devices: int) -> Cluster:
-    """So many devices: on one node if it is flat, else on as many nodes as they fill."""
-    group = cluster.groups[0]
-    if cluster.is_flat:
-        return replace(cluster, groups=(replace(group, devices_per_node=devices),))
-    nodes = devices // group.devices_per_node
-    return replace(cluster, groups=(replace(group, nodes=nodes),))
