@@ -35,7 +35,8 @@ def coarsen(contraction: Contraction, *, most_downsets: int) -> Contraction:
         return count_downsets(graph, edges, most=most_downsets) is not None
 
     number = bisect_left(range(len(pairs)), x=True, key=is_enough)
-    return replace(contraction, order_edges=(*order, *pairs[:number]))
+    edges = (*order, *pairs[:number])
+    return replace(contraction, order_edges=edges, is_lossless=contraction.is_lossless and not number)
 
 
 def _pairs(graph: LayerGraph, order: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:

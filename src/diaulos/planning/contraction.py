@@ -42,6 +42,8 @@ class Contraction:
     They carry nothing and cost nothing, so they are no edges of the graph, where an edge of no
     bytes may still cost a message. They only make downsets fewer, for `enumerate_downsets`.
     """
+    is_lossless: bool = True
+    """Whether some plan of the contracted graph is as fast as the fastest of the original."""
 
     def expand(self, plan: Plan) -> Plan:
         """The plan of the original graph that a plan of the contracted one stands for."""

@@ -11,7 +11,7 @@ that respect the order, and a bound says how far from the best of all it may be.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from diaulos.planning.coarsening import coarsen
@@ -23,8 +23,7 @@ from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
 from diaulos.planning.search.downsets import MOST_DOWNSETS
 from diaulos.planning.search.flush import fastest_flush
-from diaulos.planning.search.outcome import Outcome
-from diaulos.planning.search.placement import Judge
+from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.space import build_space
 from diaulos.planning.search.steady import fastest_steady, fits_at_all
 from diaulos.planning.watch import Watch
@@ -58,16 +57,16 @@ def feasible(problem: PlanningProblem) -> bool:
 
     Much quicker than to find the best one.
     """
-    contraction, _ = next(_contractions(problem))
+    contraction = next(contractions(problem))
     space = build_space(replace(problem, graph=contraction.graph), contraction.order_edges)
     return space is not None and fits_at_all(Judge(space=space))
 
 
 def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:
     best: SearchResult | None = None
-    for contraction, is_lossless in _contractions(problem):
+    for contraction in contractions(problem):
         found = _search_contracted(problem, contraction, watch)
-        if is_lossless:
+        if contraction.is_lossless:
             return found
         best = _better(problem, found, best)
         if watch.is_over:
@@ -80,19 +79,19 @@ def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:
     )
 
 
-def _contractions(problem: PlanningProblem) -> Iterator[tuple[Contraction, bool]]:
-    """What is searched one after the other, and whether nothing is lost by it."""
+def contractions(problem: PlanningProblem) -> Iterator[Contraction]:
+    """What is searched one after the other: one lossless contraction, or ever finer other ones."""
     graph = problem.graph
     if count_downsets(graph, most=_FEW_DOWNSETS) is not None:
-        yield identity(graph), True
+        yield identity(graph)
         return
     lossless = contract(problem)
     if count_downsets(lossless.graph, lossless.order_edges, most=MOST_DOWNSETS) is not None:
-        yield lossless, True
+        yield lossless
         return
     for most in _COARSE_DOWNSETS:
         if len(lossless.graph.layers) < most:
-            yield coarsen(lossless, most_downsets=most), False
+            yield coarsen(lossless, most_downsets=most)
 
 
 def _search_contracted(
@@ -105,7 +104,7 @@ def _search_contracted(
     judge = Judge(space=space)
     search = fastest_flush if space.flushes else fastest_steady
     outcome = search(judge, watch)
-    plan = None if outcome.plan is None else contraction.expand(_plan(judge, outcome))
+    plan = None if outcome.plan is None else contraction.expand(plan_of(judge, outcome.plan))
     return SearchResult(
         plan=plan,
         proven_optimal=outcome.is_proven,
@@ -114,9 +113,9 @@ def _search_contracted(
     )
 
 
-def _plan(judge: Judge, outcome: Outcome) -> Plan:
-    assert outcome.plan is not None
-    stages = tuple(judge.stage(placement) for placement in outcome.plan)
+def plan_of(judge: Judge, placements: Sequence[Placement]) -> Plan:
+    """The plan of some stages, from the input end."""
+    stages = tuple(judge.stage(placement) for placement in placements)
     return Plan(stages=stages, microbatches=judge.space.problem.microbatches)
 
 

@@ -6,6 +6,7 @@ microbatches in flight to the stages before, and where a batch is filled and dra
 latency. Downsets are taken by their number of layers, all of one size at once.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -34,8 +35,10 @@ class Limits:
     """What a plan must stay within to be of use."""
 
     devices: int
-    latency: float = float("inf")
-    """In units; labels that reach it are dropped."""
+    latency: float = math.inf
+    """In units; labels that exceed it are dropped."""
+    stages: int | None = None
+    """Plans have so many, where it is given."""
     surely: bool = False
     """Whether stages count only if they keep to the threshold for certain."""
     keep_ties: bool = False
@@ -49,8 +52,8 @@ class Cover:
     space: Space
     labels: Labels
     candidates: tuple[Candidates, ...]
-    devices: int
     threshold: Threshold
+    limits: Limits
 
     @staticmethod
     def of(
@@ -80,8 +83,8 @@ class Cover:
             space=space,
             labels=labels,
             candidates=tuple(used),
-            devices=limits.devices,
             threshold=threshold,
+            limits=limits,
         )
 
     def __len__(self) -> int:
@@ -96,7 +99,7 @@ class Cover:
         least_total, least_packed = labels.least(len(space.downsets))
         beyond = np.full(len(space.downsets), _NONE)
         beyond[-1] = 0
-        most = (self.devices + 1) * space.weight - 1
+        most = (self.limits.devices + 1) * space.weight - 1
         pairs = []
         for some in by_size(space, self.candidates):
             packed = beyond[some.outer] + space.packed_of[some.degree]
@@ -109,8 +112,11 @@ class Cover:
         return np.unique(np.concatenate(pairs))
 
     def complete(self) -> NDArray[np.int64]:
-        """The labels of plans: those that run all layers."""
-        return self.labels.of(len(self.space.downsets) - 1)
+        """The labels of plans: those that run all layers, in as many stages as wanted."""
+        labels = self.labels.of(len(self.space.downsets) - 1)
+        if self.limits.stages is None:
+            return labels
+        return labels[self.labels.rows.packed[labels] % self.space.weight == self.limits.stages]
 
     def fewest(self) -> NDArray[np.int64]:
         """The labels of plans on the fewest devices, then with the fewest stages."""
@@ -199,11 +205,16 @@ def _grow(
             continue
         rows = _extended(space, labels, found, place + first, label, lessons)
         keep = rows.packed <= beyond.packed[rows.downset]
+        if limits.stages is not None:
+            is_last = rows.downset == len(space.downsets) - 1
+            keep &= rows.packed % space.weight <= limits.stages - ~is_last
         if space.flushes:
-            keep &= rows.latency + beyond.latency[rows.downset] < limits.latency
+            keep &= rows.latency + beyond.latency[rows.downset] <= limits.latency
         rows = rows.take(np.flatnonzero(keep))
         if len(rows):
             segment = rows.downset
+            if limits.stages is not None:
+                segment = segment * space.weight + rows.packed % space.weight
             if not space.problem.cluster.is_flat:
                 kinds = space.line.kinds(rows.packed // space.weight)
                 segment = segment * space.line.most_kinds + kinds

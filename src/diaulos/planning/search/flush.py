@@ -20,6 +20,7 @@ from diaulos.planning.search.threshold import Threshold
 from diaulos.planning.watch import Watch
 
 _FOREVER = Fraction(2**200)
+_ROUNDED_UP = 1 + 2.0**-40
 _Plan = tuple[Placement, ...]
 
 
@@ -45,12 +46,12 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
     best: Found | None = None
     bound, is_proven = judge.space.least_batch_time, True
     try:
-        for found in _better_and_better(judge):
-            if best is None or _precedes(found, best):
-                best = found
-            seconds = judge.space.batch_seconds(best.time)
-            bound_seconds = judge.space.batch_seconds(bound)
-            watch.tell(bound_seconds=bound_seconds, best_seconds=seconds)
+        for found in _better_and_better(judge, _FOREVER, None):
+            best = _first(found, best)
+            watch.tell(
+                bound_seconds=judge.space.batch_seconds(bound),
+                best_seconds=judge.space.batch_seconds(best.time),
+            )
             if watch.is_over:
                 is_proven = False
                 break
@@ -58,17 +59,31 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
         if best is None:
             raise
         is_proven = False
-    plan = None if best is None else best.plan
-    if best is not None and is_proven:
-        bound = best.time
-    return Outcome(plan=plan, bound=bound, is_proven=is_proven)
+    if best is None:
+        return Outcome(plan=None, bound=bound, is_proven=is_proven)
+    return Outcome(
+        plan=best.plan, bound=best.time if is_proven else bound, is_proven=is_proven
+    )
 
 
-def _better_and_better(judge: Judge) -> Iterator[Found]:
-    """Plans of ever smaller shares, until none can be better than the best so far."""
-    threshold, least = Threshold(time=_FOREVER), _FOREVER
+def fastest_of_depth(judge: Judge, stages: int, most: Fraction) -> Found | None:
+    """The plan of least batch time of so many stages; None where none takes at most `most`."""
+    best: Found | None = None
+    for found in _better_and_better(judge, most, stages):
+        best = _first(found, best)
+    return best if best is not None and best.time <= most else None
+
+
+def _better_and_better(judge: Judge, most: Fraction, stages: int | None) -> Iterator[Found]:
+    """Plans of ever smaller shares, until none can be better than the best so far.
+
+    `most` is the most that a batch may take, and `stages` how many a plan must have.
+    """
+    limits = Limits(devices=judge.space.devices, latency=float(most) * _ROUNDED_UP, stages=stages)
+    judge.lessons.refused.clear()
+    threshold, least = Threshold(time=most), most
     while True:
-        found = _least_latency(judge, threshold)
+        found = _least_latency(judge, threshold, limits)
         if found is None:
             return
         yield found
@@ -79,20 +94,24 @@ def _better_and_better(judge: Judge) -> Iterator[Found]:
             return
 
 
+def _first(found: Found, best: Found | None) -> Found:
+    return found if best is None or _precedes(found, best) else best
+
+
 def _precedes(one: Found, other: Found) -> bool:
     if abs(one.time - other.time) > RELATIVE_ROUNDING * other.time:
         return one.time < other.time
     return (one.plan[0].end, len(one.plan)) < (other.plan[0].end, len(other.plan))
 
 
-def _least_latency(judge: Judge, threshold: Threshold) -> Found | None:
+def _least_latency(judge: Judge, threshold: Threshold, limits: Limits) -> Found | None:
     """The plan of least latency under a threshold; None where none keeps to it.
 
     Stages are judged by lower bounds of their times; those that a plan would be made of are made
     exact, until a plan holds.
     """
     space = judge.space
-    scope, limits = Scope.all_of(space), Limits(devices=space.devices)
+    scope = Scope.all_of(space)
     while True:
         cover = Cover.of(space, scope, threshold, judge.lessons, limits)
         label = _first_of_least_latency(cover)
