@@ -36,7 +36,8 @@ def coarsen(contraction: Contraction, *, most_downsets: int) -> Contraction:
 
     number = bisect_left(range(len(pairs)), x=True, key=is_enough)
     edges = (*order, *pairs[:number])
-    return replace(contraction, order_edges=edges, is_lossless=contraction.is_lossless and not number)
+    is_lossless = contraction.is_lossless and not number
+    return replace(contraction, order_edges=edges, is_lossless=is_lossless)
 
 
 def _pairs(graph: LayerGraph, order: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import (
     PlanningProblem,
     PlanningResult,
+    SearchResult,
     answer,
     refuse_all_but_piper,
 )

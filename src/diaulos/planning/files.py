@@ -5,6 +5,7 @@ written for the reader only: whoever loads the file prices the plan anew.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -50,6 +51,8 @@ class StoredPlan:
     """Planner, options and version of the tool."""
     costs: CostModel = PIPER
     pipelining: Pipelining = STEADY
+    stated_seconds: float | None = None
+    """The time per sample that the file states; None where it does not."""
 
     @cached_property
     def violations(self) -> tuple[str, ...]:
@@ -77,6 +80,12 @@ class StoredPlan:
             pipelining=self.pipelining,
         )
 
+    @property
+    def states_its_time(self) -> bool:
+        """Whether the time that the file states, if any, is the plan's to one part in 1e9."""
+        now = self.evaluation.time_per_sample_seconds
+        return self.stated_seconds is None or math.isclose(self.stated_seconds, now, rel_tol=1e-9)
+
     def plan_options(self) -> tuple[Option, ...]:
         """The option that the plan chose for each of its layers."""
         return tuple(
@@ -88,10 +97,9 @@ class StoredPlan:
     def checked(self) -> "StoredPlan":
         """The same, or a `CheckError` with every rule that it breaks."""
         if self.violations:
-            found = "\n  ".join(self.violations)
-            raise CheckError(
-                f"{self.path}: the plan breaks {len(self.violations)} rules:\n  {found}"
-            )
+            found, count = "\n  ".join(self.violations), len(self.violations)
+            rules = "a rule" if count == 1 else f"{count} rules"
+            raise CheckError(f"{self.path}: the plan breaks {rules}:\n  {found}")
         return self
 
 
@@ -143,6 +151,13 @@ def read_plan(
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     source = fields["graph"].fields(("path", "sha256"))
     found = graph_path or path.parent / source["path"].text()
+    if not found.is_file():
+        raise source["path"].error(
+            f"is {source['path'].text()!r}, and there is no file {found}",
+            "a plan is checked against its layer graph",
+            "give its place with --graph",
+        )
+    stated = fields.get("time_per_sample_seconds")
     made_by = fields["made_by"].members() if "made_by" in fields else {}
     stages = tuple(_parse_stage(stage) for stage in _some(fields["stages"]))
     microbatches = fields["microbatches"].integer(minimum=1)
@@ -158,6 +173,7 @@ def read_plan(
         made_by={key: value.text() for key, value in made_by.items()},
         costs=_parse_costs(fields["costs"]) if "costs" in fields else PIPER,
         pipelining=_parse_pipelining(fields["pipelining"]) if "pipelining" in fields else STEADY,
+        stated_seconds=None if stated is None else stated.number(),
     )
 
 

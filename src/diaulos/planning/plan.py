@@ -24,7 +24,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise InputError("a stage has no layers", "every stage holds at least one layer")
+            raise InputError(
+                "a stage has no layers",
+                "every stage holds at least one layer",
+                "give it layers, or remove the stage",
+            )
         if len(set(self.layers)) < len(self.layers):
             raise InputError(f"a stage names a layer twice: {list(self.layers)}")
         for name in ("data_parallel", "tensor_parallel"):
@@ -34,10 +38,14 @@ class Stage:
             problem = f"first_device is {self.first_device}"
             raise InputError(problem, "devices are numbered from 0")
         if self.options.keys() != set(self.layers):
-            differing = sorted(self.options.keys() ^ set(self.layers))
+            without = sorted(set(self.layers) - self.options.keys())
+            beyond = sorted(self.options.keys() - set(self.layers))
+            remedies = [f"give {without} an option"] if without else []
+            remedies += [f"remove the option of {beyond}"] if beyond else []
             raise InputError(
-                f"layers and options of a stage differ in {differing}",
+                f"layers and options of a stage differ in {sorted(without + beyond)}",
                 "each layer of the stage needs one option",
+                " and ".join(remedies),
             )
 
     @property

@@ -194,14 +194,14 @@ def answer(
         if not found.proven_optimal:
             reason = f"the {planner} planner found no plan: {reason}"
         return replace(result, reason=reason)
-    pricing = {"costs": problem.costs, "pipelining": problem.pipelining}
-    broken = violations(problem.graph, found.plan, problem.cluster, **pricing)
+    given = (problem.graph, found.plan, problem.cluster, problem.costs, problem.pipelining)
+    broken = violations(*given)
     if broken:
         raise CheckError(
             f"the {planner} planner made a plan that breaks its rules, please report this: "
             + "; ".join(broken)
         )
-    evaluation = evaluate(problem.graph, found.plan, problem.cluster, **pricing)
+    evaluation = evaluate(*given)
     if result.proven_optimal:
         result = replace(result, lower_bound_seconds=evaluation.batch_seconds)
     return replace(result, evaluation=evaluation)

@@ -8,6 +8,12 @@ from diaulos.planning.evaluate import fits, price_stage
 from diaulos.planning.pipelining import STEADY, Pipelining
 from diaulos.planning.places import place_violations, stage_places
 from diaulos.planning.plan import Plan
+from diaulos.planning.remedies import (
+    degrees_of_layers,
+    dividing_degrees,
+    leaner_options,
+    stages_for_layer,
+)
 from diaulos.units import format_bytes
 
 
@@ -42,7 +48,7 @@ def _layer_violations(graph: LayerGraph, plan: Plan) -> list[str]:
             label = graph.layer(layer_id).label
             found.append(f"layer {label} stands in {len(stages)} stages: {stages}")
     found += [
-        f"layer {layer.label} stands in no stage"
+        f"layer {layer.label} stands in no stage; {stages_for_layer(graph, plan, layer.id)}"
         for layer in graph.layers
         if layer.id not in set(placed)
     ]
@@ -76,19 +82,22 @@ def _order_violations(graph: LayerGraph, plan: Plan) -> list[str]:
 def _degree_violations(plan: Plan, cluster: Cluster) -> list[str]:
     found = [
         f"stage {number} has data-parallel degree {stage.data_parallel}, which does not divide "
-        f"the {plan.microbatches} microbatches"
+        f"the {plan.microbatches} microbatches; "
+        f"{dividing_degrees(plan.microbatches, stage.data_parallel)}"
         for number, stage in enumerate(plan.stages)
         if plan.microbatches % stage.data_parallel
     ]
     if plan.devices_used > cluster.devices:
         found.append(
-            f"the stages take {plan.devices_used} devices, the cluster has {cluster.devices}"
+            f"the stages take {plan.devices_used} devices, the cluster has {cluster.devices}; "
+            "use smaller degrees or fewer stages"
         )
     replicas = sum(stage.data_parallel for stage in plan.stages)
     if replicas > min(plan.microbatches, cluster.devices):
         found.append(
             f"the data-parallel degrees sum up to {replicas}, more than the "
-            f"{plan.microbatches} microbatches or the {cluster.devices} devices"
+            f"{plan.microbatches} microbatches or the {cluster.devices} devices; "
+            "use smaller ones"
         )
     return found
 
@@ -96,10 +105,20 @@ def _degree_violations(plan: Plan, cluster: Cluster) -> list[str]:
 def _option_violations(graph: LayerGraph, plan: Plan) -> list[str]:
     found = []
     for number, stage in enumerate(plan.stages):
-        for layer_id in stage.layers:
-            if layer_id in graph.positions:
+        layers = [layer for layer in stage.layers if layer in graph.positions]
+        degree = stage.tensor_parallel
+        without = [layer for layer in layers if not graph.layer(layer).options_at(degree)]
+        if without:
+            more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+            found.append(
+                f"stage {number} has tensor-parallel degree {degree}, at which layer "
+                f"{graph.layer(without[0]).label}{more} has no option; "
+                f"{degrees_of_layers(graph, layers)}"
+            )
+        for layer in layers:
+            if layer not in without:
                 try:
-                    graph.layer(layer_id).option(stage.options[layer_id], stage.tensor_parallel)
+                    graph.layer(layer).option(stage.options[layer], degree)
                 except InputError as error:
                     found.append(f"stage {number}: {error}")
     return found
@@ -129,7 +148,8 @@ def _memory_violations(
         held, limit = price.memory_bytes, price.memory_limit_bytes
         if not fits(held, limit):
             found.append(
-                f"stage {number} holds {held:.0f} bytes on each device, {held - limit:.6g} bytes "
-                f"({format_bytes(held - limit)}) more than the limit of {limit:.0f}"
+                f"stage {number} holds {held:.0f} bytes on each device, {held - limit:.0f} bytes "
+                f"({format_bytes(held - limit)}) more than the limit of {limit:.0f}; "
+                f"{leaner_options(graph, stage, price, costs=costs, pipelining=pipelining)}"
             )
     return found

@@ -1,6 +1,5 @@
 """Stages that may keep to a threshold, and where in a plan they may stand."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +46,7 @@ def candidates(
     devices: int,
     pairs: NDArray[np.int64],
     surely: bool = False,
-) -> Candidates | None:
+) -> Candidates:
     """The stages among some pairs that keep to a threshold and leave devices for all other layers.
 
     Where it does not matter on which devices a stage stands and nothing is filled and drained, a
@@ -55,19 +54,16 @@ def candidates(
     plan on the fewest devices every stage has it, since with it a stage takes fewer devices and
     leaves fewer microbatches in flight to the stages before it.
     """
-    outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
-    spare = _spare_devices(space, threshold, devices, outer, inner)
-    found = [
-        part
-        for index, stages in enumerate(space.settings)
-        for part in _of_setting(
-            space, threshold, lessons, index, stages, pairs, spare, surely=surely
+    after, before = _least_devices_around(space, threshold)
+    most = devices - before[space.pairs.outer[pairs]]
+    spare = most - after[space.pairs.inner[pairs]]
+    found = []
+    for index in range(len(space.settings)):
+        judging = _Judging(
+            space=space, threshold=threshold, lessons=lessons, setting=index, surely=surely
         )
-    ]
-    if not found:
-        return None
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)]
-    pair, degree, first, last = (column for column in columns)
+        found.append(_of_setting(judging, pairs, spare, np.minimum(most, space.replicas_limit)))
+    pair, degree, first, last = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(pair, kind="stable")
     pair = pair[order]
     return Candidates(
@@ -86,64 +82,119 @@ def needed_devices(work: Units, threshold: Threshold) -> Units:
     return np.ceil(work / time).astype(np.int64) if time > 0 else np.zeros(len(work), np.int64)
 
 
-def _spare_devices(
-    space: Space,
-    threshold: Threshold,
-    devices: int,
-    outer: NDArray[np.int32],
-    inner: NDArray[np.int32],
-) -> Units:
-    """What the layers outside each stage leave to it at most."""
+def _least_devices_around(space: Space, threshold: Threshold) -> tuple[Units, Units]:
+    """The fewest devices that each downset needs, and that all layers outside it do."""
     if space.flushes:
-        after = before = (np.arange(len(space.downsets)) > 0).astype(np.int64)
-        before = before[::-1]
-    else:
-        after = needed_devices(space.least_work, threshold)
-        before = needed_devices(space.least_work[-1] - space.least_work, threshold)
-    spare: Units = devices - after[inner] - before[outer]
-    return spare
+        has_layers = (np.arange(len(space.downsets)) > 0).astype(np.int64)
+        return has_layers, has_layers[::-1]
+    outside = space.least_work[-1] - space.least_work
+    return needed_devices(space.least_work, threshold), needed_devices(outside, threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judging:
+    """What candidates of one setting are judged by."""
+
+    space: Space
+    threshold: Threshold
+    lessons: Lessons
+    setting: int
+    surely: bool
+
+    @property
+    def costs(self) -> StageCosts:
+        return self.space.settings[self.setting]
+
+    def last_totals(
+        self, pair: NDArray[np.int64], position: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The largest sum of degrees with which stages keep to the threshold; 0 if none does."""
+        space, index = self.space, self.setting
+        outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
+        slack = space.budgets(self.threshold, index, outer, inner, position)
+        slack -= self.costs.least[pair]
+        fast = np.flatnonzero(slack >= 0)
+        last = np.zeros(len(pair), np.int64)
+        if not len(fast):
+            return last
+        within = self.costs.most_in_flight(
+            outer[fast], inner[fast], slack[fast], surely=self.surely
+        )
+        self.lessons.lower(index, space.contents(pair[fast]), slack[fast], within)
+        degrees = np.array(self.costs.layers.setting.data_degrees)
+        last[fast] = space.last_total(within, degrees[position[fast]])
+        return last
 
 
 def _of_setting(
-    space: Space,
-    threshold: Threshold,
-    lessons: Lessons,
-    index: int,
-    stages: StageCosts,
-    pair: NDArray[np.int64],
-    spare: Units,
-    *,
-    surely: bool,
-) -> Iterator[tuple[NDArray[np.int64], ...]]:
-    """Pair, degree, first and last sum of the candidates in one setting, ordered by pair."""
-    t = stages.layers.setting.tensor_parallel
-    keep = stages.possible[pair] & (spare >= t)
+    judging: _Judging, pair: NDArray[np.int64], spare: Units, most: Units
+) -> tuple[NDArray[np.int64], ...]:
+    """Pair, degree, first and last sum of the candidates in one setting, ordered by pair.
+
+    `spare` is how many devices a stage can have, and `most` how large its sum can be.
+    """
+    space, setting = judging.space, judging.costs.layers.setting
+    keep = np.flatnonzero(judging.costs.possible[pair] & (spare >= setting.tensor_parallel))
+    pair, spare, most = pair[keep], spare[keep], most[keep]
+    degrees = np.array(setting.data_degrees)
+    least = np.zeros(len(pair), np.int64)
     if not space.flushes:
-        keep &= needed_devices(stages.least[pair], threshold) * t <= spare
-    pair, spare = pair[keep], spare[keep]
-    if not len(pair):
-        return
-    degrees = np.array(stages.layers.setting.data_degrees)
-    outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
-    slack = space.budgets(threshold, index, outer, inner) - stages.least[pair][:, None]
-    row, column = np.nonzero((slack >= 0) & (degrees * t <= spare[:, None]))
-    if not len(row):
-        return
-    within = stages.most_in_flight(outer[row], inner[row], slack[row, column], surely=surely)
-    contents = space.contents(pair)[row]
-    lessons.lower(index, contents, slack[row, column], within)
-    last = space.last_total(within, degrees[column])
-    first = degrees[column]
+        needed = needed_devices(judging.costs.least[pair], judging.threshold)
+        least = np.searchsorted(degrees, needed)
+    end = np.searchsorted(degrees, spare // setting.tensor_parallel, side="right")
+    possible = np.flatnonzero(least < end)
+    if not len(possible):
+        return (np.zeros(0, np.int64),) * 4
+    pair, most, least, end = pair[possible], most[possible], least[possible], end[possible]
     if space.smallest_degree_only:
-        first = np.maximum(_reached_before(row, last) + 1, first)
-    fits = first <= last
-    position = space.first_degree[index] + column
-    yield pair[row[fits]], position[fits], first[fits], last[fits]
+        row, position, last = _smallest_degrees(judging, pair, least, end, most)
+        first = np.maximum(_reached_before(row, last) + 1, degrees[position])
+    else:
+        row, position = _ranges(least, end)
+        last, first = judging.last_totals(pair[row], position), degrees[position]
+    fits = np.flatnonzero(first <= last)
+    return (
+        pair[row[fits]],
+        space.first_degree[judging.setting] + position[fits],
+        first[fits],
+        last[fits],
+    )
+
+
+def _smallest_degrees(
+    judging: _Judging,
+    pair: NDArray[np.int64],
+    least: NDArray[np.int64],
+    end: NDArray[np.int64],
+    most: Units,
+) -> tuple[NDArray[np.int64], ...]:
+    """Rows with the positions of degrees and their last sums: larger ones only where of use."""
+    row, position = _ranges(least, np.minimum(least + 1, end))
+    last = judging.last_totals(pair[row], position)
+    end = end.copy()
+    end[row[last >= most[row]]] = 0
+    more_rows, more_positions = _ranges(least + 1, end)
+    if not len(more_rows):
+        return row, position, last
+    more_last = judging.last_totals(pair[more_rows], more_positions)
+    row = np.concatenate([row, more_rows])
+    order = np.argsort(row, kind="stable")
+    position = np.concatenate([position, more_positions])[order]
+    return row[order], position, np.concatenate([last, more_last])[order]
+
+
+def _ranges(
+    first: NDArray[np.int64], end: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each row with each number from `first` up to `end`, which is left out; by row."""
+    count = np.maximum(end - first, 0)
+    row = np.repeat(np.arange(len(first)), count)
+    return row, np.arange(len(row)) + (first - np.cumsum(count) + count)[row]
 
 
 def _reached_before(row: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
     """The largest sum that an earlier candidate of the same row reaches."""
-    reached = np.maximum.accumulate(last + row * _ROW)
-    before = np.concatenate([[0], reached[:-1]]) - row * _ROW
-    result: NDArray[np.int64] = np.maximum(before, 0)
-    return result
+    before = np.zeros(len(row), np.int64)
+    before[1:] = np.maximum.accumulate(last + row * _ROW)[:-1]
+    before -= row * _ROW
+    return np.maximum(before, 0)

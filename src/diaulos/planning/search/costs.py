@@ -82,12 +82,13 @@ class LayerCosts:
     reduction_constants: Units
     """By position in `setting.data_degrees`."""
 
-
     @property
     def unfit(self) -> NDArray[np.bool_]:
         """The layers that have no option that fits a device, be it with one microbatch alone."""
         least = (self.activation_bytes + self.fixed_bytes + self.temporary_bytes).min(axis=1)
-        return self.missing | (least > self.memory_limit_bytes * (1 + RELATIVE_ROUNDING))
+        too_much = least > self.memory_limit_bytes * (1 + RELATIVE_ROUNDING)
+        unfit: NDArray[np.bool_] = self.missing | too_much
+        return unfit
 
     @property
     def prices(self) -> NDArray[np.float64]:
@@ -197,7 +198,7 @@ def layer_costs(problem: PlanningProblem, setting: Setting, unit: FixedPoint) ->
     options = tuple(problem.options(graph.layer(i), t) for i in graph.topological_order)
     width = max(1, *map(len, options))
     filled = [_filled(layer_options, width) for layer_options in options]
-    link = _link(problem, setting.spans_nodes, group)
+    link = _link(problem, group, between_nodes=setting.spans_nodes)
     parameters = _per_option(filled, "parameter_bytes")
     reduction = link.direction_factor * 2 * parameters / link.bandwidth_bytes_per_second
     reduction /= problem.microbatches
@@ -208,9 +209,11 @@ def layer_costs(problem: PlanningProblem, setting: Setting, unit: FixedPoint) ->
         seconds = seconds + factors[0] * reduction
     fixed, temporary = _fixed_bytes(problem, setting, filled)
     bytes_in, bytes_out = (_edge_bytes(problem, filled, side) for side in ("input", "output"))
-    edge_in = unit.units(_edge_seconds(problem, bytes_in, _link(problem, setting.enters_node, group)))
+    edge_in = unit.units(
+        _edge_seconds(problem, bytes_in, _link(problem, group, between_nodes=setting.enters_node))
+    )
     edge_out = unit.units(
-        _edge_seconds(problem, bytes_out, _link(problem, setting.leaves_node, group))
+        _edge_seconds(problem, bytes_out, _link(problem, group, between_nodes=setting.leaves_node))
     )
     return LayerCosts(
         setting=setting,
@@ -290,7 +293,7 @@ def _reduction(
     )
 
 
-def _link(problem: PlanningProblem, between_nodes: bool, group: DeviceGroup) -> Link:
+def _link(problem: PlanningProblem, group: DeviceGroup, *, between_nodes: bool) -> Link:
     return problem.cluster.link if between_nodes else group.link
 
 

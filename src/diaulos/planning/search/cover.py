@@ -6,9 +6,9 @@ microbatches in flight to the stages before, and where a batch is filled and dra
 latency. Downsets are taken by their number of layers, all of one size at once.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from diaulos.planning.search.candidates import (
     Candidates,
     candidates,
-    needed_devices,
 )
-from diaulos.planning.search.fixed_point import Units
-from diaulos.planning.search.labels import Labels, Rows, unbeaten
+from diaulos.planning.search.growth import Growth, Limits, most_packed
+from diaulos.planning.search.labels import Labels
 from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.placement import Placement
 from diaulos.planning.search.scope import Scope
@@ -28,21 +27,6 @@ from diaulos.planning.search.threshold import Threshold
 
 _PAIRS_AT_ONCE = 500_000
 _NONE = 2**62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a plan must stay within to be of use."""
-
-    devices: int
-    latency: float = math.inf
-    """In units; labels that exceed it are dropped."""
-    stages: int | None = None
-    """Plans have so many, where it is given."""
-    surely: bool = False
-    """Whether stages count only if they keep to the threshold for certain."""
-    keep_ties: bool = False
-    """Whether labels stay that are only as good as others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +45,14 @@ class Cover:
     ) -> "Cover":
         """All labels under a threshold that stay within the limits."""
         labels = Labels(len(space.downsets), space.line.first_ends() * space.weight)
-        beyond = _least_beyond(space, threshold, limits)
+        growth = Growth(
+            space=space,
+            labels=labels,
+            lessons=lessons,
+            limits=limits,
+            most_packed=most_packed(space, threshold, limits.devices),
+            latency_beyond=space.least_latency[-1] - space.least_latency,
+        )
         used = []
         for downsets in _blocks(space, scope):
             alive = labels.count > 0
@@ -76,8 +67,8 @@ class Cover:
                 pairs=pairs,
                 surely=limits.surely,
             )
-            if found is not None:
-                _grow(space, labels, found, beyond, lessons, limits)
+            if len(found):
+                growth.take(found)
                 used.append(found)
         return Cover(
             space=space,
@@ -116,13 +107,16 @@ class Cover:
         labels = self.labels.of(len(self.space.downsets) - 1)
         if self.limits.stages is None:
             return labels
-        return labels[self.labels.rows.packed[labels] % self.space.weight == self.limits.stages]
+        depth = self.labels.rows.packed[labels] % self.space.weight
+        wanted: NDArray[np.int64] = labels[depth == self.limits.stages]
+        return wanted
 
     def fewest(self) -> NDArray[np.int64]:
         """The labels of plans on the fewest devices, then with the fewest stages."""
         complete = self.complete()
         packed = self.labels.rows.packed[complete]
-        return complete[packed == packed.min(initial=_NONE)]
+        best: NDArray[np.int64] = complete[packed == packed.min(initial=_NONE)]
+        return best
 
     def plan(self) -> tuple[Placement, ...] | None:
         """One on the fewest devices, then with the fewest stages; None where there is none."""
@@ -153,29 +147,9 @@ def by_size(space: Space, candidates: Sequence[Candidates]) -> Iterator[Candidat
     """The candidates by the size of their outer downset, largest first."""
     for found in reversed(candidates):
         level = space.level_of[found.outer]
-        ends = [0, *np.flatnonzero(np.diff(level)) + 1, len(level)]
-        for first, last in zip(ends[-2::-1], ends[:0:-1], strict=True):
+        ends = [0, *(np.flatnonzero(np.diff(level)) + 1).tolist(), len(level)]
+        for last, first in pairwise(reversed(ends)):
             yield found.part(slice(first, last))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Beyond:
-    """What the layers outside each downset take at least."""
-
-    packed: Units
-    """The most devices and stages that a label can have."""
-    latency: Units
-
-
-def _least_beyond(space: Space, threshold: Threshold, limits: Limits) -> _Beyond:
-    if space.flushes:
-        before = (np.arange(len(space.downsets))[::-1] > 0).astype(np.int64)
-    else:
-        before = needed_devices(space.least_work[-1] - space.least_work, threshold)
-    return _Beyond(
-        packed=(limits.devices - before) * space.weight + space.weight - 1,
-        latency=space.least_latency[-1] - space.least_latency,
-    )
 
 
 def _blocks(space: Space, scope: Scope) -> Iterator[slice]:
@@ -186,96 +160,3 @@ def _blocks(space: Space, scope: Scope) -> Iterator[slice]:
         if starts[end] - starts[first] > _PAIRS_AT_ONCE or end == len(space.downsets):
             yield slice(first, end)
             first = end
-
-
-def _grow(
-    space: Space,
-    labels: Labels,
-    found: Candidates,
-    beyond: _Beyond,
-    lessons: Lessons,
-    limits: Limits,
-) -> None:
-    """Add the labels that end with some candidates, whose outer downsets have none yet."""
-    level = space.level_of[found.outer]
-    ends = np.flatnonzero(np.diff(level)) + 1
-    for first, last in zip([0, *ends], [*ends, len(level)], strict=True):
-        place, label = labels.following(found.inner[first:last])
-        if not len(place):
-            continue
-        rows = _extended(space, labels, found, place + first, label, lessons)
-        keep = rows.packed <= beyond.packed[rows.downset]
-        if limits.stages is not None:
-            is_last = rows.downset == len(space.downsets) - 1
-            keep &= rows.packed % space.weight <= limits.stages - ~is_last
-        if space.flushes:
-            keep &= rows.latency + beyond.latency[rows.downset] <= limits.latency
-        rows = rows.take(np.flatnonzero(keep))
-        if len(rows):
-            segment = rows.downset
-            if limits.stages is not None:
-                segment = segment * space.weight + rows.packed % space.weight
-            if not space.problem.cluster.is_flat:
-                kinds = space.line.kinds(rows.packed // space.weight)
-                segment = segment * space.line.most_kinds + kinds
-            labels.add(unbeaten(rows, segment, keep_ties=limits.keep_ties))
-
-
-def _extended(
-    space: Space,
-    labels: Labels,
-    found: Candidates,
-    candidate: NDArray[np.int64],
-    label: NDArray[np.int64],
-    lessons: Lessons,
-) -> Rows:
-    """Each label with the candidate before it, where that can stand there."""
-    known = labels.rows
-    degree = found.degree[candidate]
-    total = known.total[label] + space.replicas_of[degree]
-    keep = np.flatnonzero((found.first[candidate] <= total) & (total <= found.last[candidate]))
-    candidate, label, degree, total = candidate[keep], label[keep], degree[keep], total[keep]
-    packed = known.packed[label]
-    if space.problem.cluster.is_flat:
-        packed = packed + space.packed_of[degree]
-    else:
-        some, packed = _placed(space, packed, degree)
-        candidate, label, degree, total = candidate[some], label[some], degree[some], total[some]
-    rows = Rows.of(
-        downset=found.outer[candidate],
-        total=total,
-        packed=packed,
-        latency=known.latency[label],
-        parent=label,
-        pair=found.pair[candidate],
-        degree=degree,
-    )
-    return _with_latencies(space, rows, lessons) if space.flushes else rows
-
-
-def _placed(
-    space: Space, packed: NDArray[np.int64], degree: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which of some labels can stand before which ends, and what they then pack."""
-    places, stages = packed // space.weight, packed % space.weight + 1
-    parts = [
-        (some, end * space.weight + stages[some])
-        for some, end in space.line.placements(places, degree)
-    ]
-    some, packed = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return some, packed
-
-
-def _with_latencies(space: Space, rows: Rows, lessons: Lessons) -> Rows:
-    """The labels with what their first stages add to filling and draining, at least."""
-    in_flight = space.numbers_in_flight(rows.total, rows.degree)
-    settings = space.setting_of[rows.degree]
-    for index in np.unique(settings).tolist():
-        some, costs = np.flatnonzero(settings == index), space.settings[index]
-        pair = rows.pair[some]
-        outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
-        longer = costs.least_times(outer, inner, in_flight[some])
-        lessons.replace(index, space.contents(pair), in_flight[some], longer)
-        deferred = space.deferred[index][outer] - space.deferred[index][inner]
-        rows.latency[some] += costs.least[pair] + longer - deferred
-    return rows.take(~lessons.are_refused(rows.pair, rows.degree, in_flight))

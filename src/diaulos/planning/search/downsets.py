@@ -59,9 +59,7 @@ class Pairs:
         return len(self.inner)
 
 
-def enumerate_downsets(
-    graph: LayerGraph, extra_edges: Sequence[tuple[int, int]] = ()
-) -> Downsets:
+def enumerate_downsets(graph: LayerGraph, extra_edges: Sequence[tuple[int, int]] = ()) -> Downsets:
     """The downsets of a graph; an `InputError` where there are too many to search all.
 
     `extra_edges` (ids of source and target) order layers that the graph leaves free.

@@ -12,7 +12,8 @@ from fractions import Fraction
 import numpy as np
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.cover import Cover
+from diaulos.planning.search.growth import Limits
 from diaulos.planning.search.outcome import Outcome
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
@@ -61,9 +62,7 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
         is_proven = False
     if best is None:
         return Outcome(plan=None, bound=bound, is_proven=is_proven)
-    return Outcome(
-        plan=best.plan, bound=best.time if is_proven else bound, is_proven=is_proven
-    )
+    return Outcome(plan=best.plan, bound=best.time if is_proven else bound, is_proven=is_proven)
 
 
 def fastest_of_depth(judge: Judge, stages: int, most: Fraction) -> Found | None:

@@ -6,6 +6,7 @@ and how many they are, packed into one number; and the latency that a flush expo
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,11 @@ class Rows:
         return Rows(np.array((total, packed, latency, parent, pair, degree, downset), np.int64))
 
     def __len__(self) -> int:
-        return self.data.shape[1]
+        return int(self.data.shape[1])
+
+    def _column(self, index: int) -> NDArray[np.int64]:
+        column: NDArray[np.int64] = self.data[index]
+        return column
 
     def take(self, places: NDArray[np.int64] | NDArray[np.bool_]) -> "Rows":
         """Some of the labels, in the order of `places`."""
@@ -43,37 +48,37 @@ class Rows:
     @property
     def total(self) -> NDArray[np.int64]:
         """Sum of the data-parallel degrees."""
-        return self.data[0]
+        return self._column(0)
 
     @property
     def packed(self) -> NDArray[np.int64]:
         """Devices times `Space.weight`, plus stages."""
-        return self.data[1]
+        return self._column(1)
 
     @property
     def latency(self) -> NDArray[np.int64]:
         """Of one microbatch, as far as a flush exposes it."""
-        return self.data[2]
+        return self._column(2)
 
     @property
     def parent(self) -> NDArray[np.int64]:
         """The label of the stages behind the first one."""
-        return self.data[3]
+        return self._column(3)
 
     @property
     def pair(self) -> NDArray[np.int64]:
         """The first stage."""
-        return self.data[4]
+        return self._column(4)
 
     @property
     def degree(self) -> NDArray[np.int64]:
         """Of the first stage, an index of `Space.degrees`."""
-        return self.data[5]
+        return self._column(5)
 
     @property
     def downset(self) -> NDArray[np.int64]:
         """Whose label it is."""
-        return self.data[6]
+        return self._column(6)
 
 
 class Labels:
@@ -154,7 +159,7 @@ def _unbeaten_in_three(rows: Rows, segment: NDArray[np.int64]) -> NDArray[np.int
     """The same with latencies; rows are ordered by segment, sum, devices and latency."""
     kept = []
     ends = np.flatnonzero(np.diff(segment)) + 1
-    for first, last in zip([0, *ends], [*ends, len(segment)], strict=True):
+    for first, last in pairwise([0, *ends.tolist(), len(segment)]):
         left = np.arange(first, last)
         while len(left):
             best, left = left[0], left[1:]

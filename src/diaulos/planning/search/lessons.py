@@ -33,7 +33,7 @@ class Lessons:
             return np.zeros(len(pair), np.bool_)
         known = np.array(sorted(self.refused))
         same = [np.isin(mine, known[:, i]) for i, mine in enumerate((pair, degree, in_flight))]
-        result = np.logical_and.reduce(same)
+        result: NDArray[np.bool_] = np.logical_and.reduce(same)
         for place in np.flatnonzero(result).tolist():
             stage = (int(pair[place]), int(degree[place]), int(in_flight[place]))
             result[place] = stage in self.refused

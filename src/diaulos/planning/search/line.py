@@ -1,8 +1,9 @@
 """The line of devices, counted from the end where the last stage stands.
 
-On a flat cluster only the number of devices counts, and none of this is needed. Elsewhere a stage takes the devices next to
-those of the stage behind it, unless its tensor-parallel groups must be moved to stay inside nodes,
-and may leave what is left of its last node idle, or all that is left of its group.
+On a flat cluster only the number of devices counts, and none of this is needed. Elsewhere a stage
+takes the devices next to those of the stage behind it, or further on in the same node where that
+keeps its tensor-parallel groups inside nodes; and it may leave idle what is left of its last node,
+or all that is left of its group.
 """
 
 from collections.abc import Iterator
@@ -96,9 +97,7 @@ class Line:
         inside = np.searchsorted(self._group_ends[::-1], place, side="right")
         return np.maximum(len(self._group_ends) - 1 - inside, 0)
 
-    def _first_places(
-        self, end: _Places, table: dict[str, NDArray[np.int64]]
-    ) -> Iterator[_Places]:
+    def _first_places(self, end: _Places, table: dict[str, NDArray[np.int64]]) -> Iterator[_Places]:
         """Where stages can begin: next to what is taken, or further on in the same node.
 
         Only a stage on several nodes can gain from beginning further on.
@@ -125,7 +124,8 @@ class Line:
         as_it_is = np.flatnonzero(fits & (spans | (enters == last_at_border)))
         yield as_it_is, last[as_it_is]
         idle = np.flatnonzero(fits & enters & ~last_at_border)
-        yield idle, (last + (start - last) % size)[idle]
+        border: _Places = last + np.remainder(start - last, size)
+        yield idle, border[idle]
         for further in self._starts()[:-1].tolist() if len(self._group_ends) > 1 else ():
             skipping = np.flatnonzero(fits & enters & (last < further))
-            yield skipping, np.full(len(skipping), further)
+            yield skipping, np.full(len(skipping), further, dtype=np.int64)

@@ -88,8 +88,10 @@ def doubtful_moves(cover: Cover, most: int) -> list[Placement]:
 def _in_doubt(cover: Cover, setting: int, moves: Moves) -> NDArray[np.bool_]:
     space, costs = cover.space, cover.space.settings[setting]
     outer, inner = space.pairs.outer[moves.pair], space.pairs.inner[moves.pair]
-    budgets = space.budgets(cover.threshold, setting, outer, inner)
-    column = moves.degree - space.first_degree[setting]
-    slack = budgets[np.arange(len(moves)), column] - costs.least[moves.pair]
-    surely = costs.most_in_flight(outer, inner, slack, surely=True)
-    return moves.in_flight > surely
+    position = moves.degree - space.first_degree[setting]
+    slack = space.budgets(cover.threshold, setting, outer, inner, position)
+    slack -= costs.least[moves.pair]
+    doubtful: NDArray[np.bool_] = moves.in_flight > costs.most_in_flight(
+        outer, inner, slack, surely=True
+    )
+    return doubtful

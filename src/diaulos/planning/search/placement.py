@@ -1,7 +1,7 @@
 """One stage of a plan in the making: its exact options, time and memory."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
 from diaulos.planning.plan import Stage
-from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.fixed_point import MOST_UNITS, Units, limited_fixed_point
 from diaulos.planning.search.knapsack import Choice, choose_options
+from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.space import Space
 from diaulos.planning.search.threshold import Threshold
 
@@ -61,6 +61,10 @@ class Judge:
         if value is None:
             return False
         return value < threshold.time if threshold.strict else value <= threshold.time
+
+    def all_keep_to(self, placements: Iterable[Placement], threshold: Threshold) -> bool:
+        """Whether all do; it learns about each of them."""
+        return not [stage for stage in placements if not self.keeps_to(stage, threshold)]
 
     def value(self, placement: Placement) -> Fraction | None:
         """What a threshold is compared with, in units; None where no options fit."""

@@ -8,8 +8,9 @@ changes only at a few values of y: between them, in a `Regime`, a budget of time
 are taken, and those say which y fit. Sums over a stage are differences of sums over downsets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ class Regime:
         in_flight: NDArray[np.int64],
     ) -> Bytes:
         """Bytes of the fastest options."""
-        held = self.activation_bytes[outer, 0] - self.activation_bytes[inner, 0]
+        held: Bytes = self.activation_bytes[outer, 0] - self.activation_bytes[inner, 0]
         held *= in_flight
         held += self.fixed_bytes[outer, 0] - self.fixed_bytes[inner, 0]
         return held
@@ -96,8 +97,9 @@ class Regime:
         for _ in range((steps - 1).bit_length()):
             middle = (low + high) // 2
             enough = self._held(outer, inner, middle, in_flight) <= limit_bytes + rounding
-            low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(
-                enough, middle, high
+            low, high = (
+                np.where(enough, low, np.minimum(middle + 1, high)),
+                np.where(enough, middle, high),
             )
         held = self._held(outer, inner, high, in_flight)
         paid = self.paid[outer, high] - self.paid[inner, high]
@@ -146,7 +148,11 @@ class Regime:
         return low
 
     def _part_of_next(
-        self, high: NDArray[np.int64], low: NDArray[np.int64], taken: NDArray[np.int64], slack: Units
+        self,
+        high: NDArray[np.int64],
+        low: NDArray[np.int64],
+        taken: NDArray[np.int64],
+        slack: Units,
     ) -> tuple[Bytes, NDArray[np.int64], NDArray[np.int64]]:
         """Which part of the next step the slack left pays for, and where that step stands."""
         paid = self.paid.ravel()
@@ -163,12 +169,9 @@ def regimes(layers: LayerCosts, downsets: Downsets, most_in_flight: int) -> tupl
     held, once = layers.activation_bytes, layers.fixed_bytes
     merged: list[tuple[int, int, Steps]] = []
     for first, last, steps in _ranges(layers.times, held, once, 1, most_in_flight):
-        if merged and merged[-1][2].same_as(steps):
-            first = merged.pop()[0]
-        merged.append((first, last, steps))
-    return tuple(
-        _tables(layers, downsets, steps, first, last) for first, last, steps in merged
-    )
+        goes_on = bool(merged) and merged[-1][2].same_as(steps)
+        merged.append((merged.pop()[0] if goes_on else first, last, steps))
+    return tuple(_tables(layers, downsets, steps, first, last) for first, last, steps in merged)
 
 
 def _ranges(
@@ -179,7 +182,14 @@ def _ranges(
     Which of two steps is the better bargain, and which points lie on a layer's convex hull, are
     signs of expressions that are linear in y: what holds at both ends of a range holds inside.
     """
-    stack = [(first, steps_between(times, held * first + once), last, steps_between(times, held * last + once))]
+    stack = [
+        (
+            first,
+            steps_between(times, held * first + once),
+            last,
+            steps_between(times, held * last + once),
+        )
+    ]
     while stack:
         low, low_steps, high, high_steps = stack.pop()
         if low_steps.same_as(high_steps):
@@ -195,14 +205,12 @@ def _ranges(
             stack.append((low, low_steps, middle, below))
 
 
-def _tables(
-    layers: LayerCosts, downsets: Downsets, steps: Steps, first: int, last: int
-) -> Regime:
+def _tables(layers: LayerCosts, downsets: Downsets, steps: Steps, first: int, last: int) -> Regime:
     rows = np.arange(len(layers.times))
     members = downsets.members
     stepping = members[:, steps.layer]
 
-    def table(amounts: NDArray, start: NDArray) -> NDArray:
+    def table(amounts: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
         change = amounts[steps.layer, steps.target] - amounts[steps.layer, steps.source]
         result = np.empty((len(members), len(change) + 1), amounts.dtype)
         result[:, 0] = members.astype(amounts.dtype) @ start

@@ -29,6 +29,7 @@ from diaulos.planning.search.stages import StageCosts, stage_costs
 from diaulos.planning.search.threshold import Threshold
 
 _MOST_TIME = 2**62
+_ROUNDING = 1e-12
 _MOST_KINDS = 16
 _MOST_PAIRS_TO_COMPARE = 10_000
 
@@ -142,7 +143,8 @@ class Space:
             return steady
         whole_batch = self.problem.microbatches // data_parallel
         all_of_it = self.problem.pipelining.holds_whole_batch
-        return whole_batch if all_of_it else np.minimum(steady, whole_batch)
+        fewer: NDArray[np.int64] = np.minimum(steady, whole_batch)
+        return whole_batch if all_of_it else fewer
 
     def reduction(self, pair: int, degree: int) -> int:
         """Time of the reduction for each microbatch, times the replicas."""
@@ -181,12 +183,13 @@ class Space:
 
         The sum is that of a stage and all later ones, up to `replicas_limit`.
         """
-        last = np.minimum(data_parallel * in_flight, self.replicas_limit)
+        last: NDArray[np.int64] = np.minimum(data_parallel * in_flight, self.replicas_limit)
         if not self.flushes:
             return last
         whole_batch = in_flight >= self.problem.microbatches // data_parallel
         fewer = 0 if self.problem.pipelining.holds_whole_batch else last
-        return np.where(whole_batch, self.replicas_limit, fewer)
+        result: NDArray[np.int64] = np.where(whole_batch, self.replicas_limit, fewer)
+        return result
 
     def budgets(
         self,
@@ -194,27 +197,28 @@ class Space:
         setting: int,
         outer: NDArray[np.int32],
         inner: NDArray[np.int32],
+        position: NDArray[np.int64],
     ) -> Units:
-        """Time that one microbatch may take on a replica, by pair and degree of a setting.
+        """Time that one microbatch may take on a replica of some stages of a setting.
 
-        Exact without a flush; with one, rounded up.
+        `position` is that of each stage's degree in the setting. Exact without a flush; with one,
+        rounded up.
         """
         costs = self.settings[setting]
         degrees = costs.layers.setting.data_degrees
-        reduction = costs.reduction[outer] - costs.reduction[inner]
-        other = costs.layers.reduction_factors * reduction[:, None]
-        other += costs.layers.reduction_constants
+        other = costs.layers.reduction_factors[position]
+        other = other * (costs.reduction[outer] - costs.reduction[inner])
+        other += costs.layers.reduction_constants[position]
         if not self.flushes:
-            return np.array([threshold.whole(d) for d in degrees]) - other
-        microbatches, d = self.problem.microbatches, np.array(degrees)
-        deferred = self.deferred[setting]
-        left = float(threshold.time) * d - microbatches * other.astype(np.float64)
-        left -= ((deferred[outer] - deferred[inner])[:, None] * d).astype(np.float64)
-        rounding = 1e-12 * (float(threshold.time) * d + microbatches * other)
-        with np.errstate(divide="ignore"):
-            most = (left + rounding) / (microbatches - d)
-        alone = np.where(left + rounding >= 0, _MOST_TIME, -1.0)
-        most = np.where(microbatches > d, most, alone)
+            return np.array([threshold.whole(d) for d in degrees])[position] - other
+        d, microbatches = np.array(degrees)[position], self.problem.microbatches
+        deferred = self.deferred[setting][outer] - self.deferred[setting][inner]
+        all_replicas = float(threshold.time) * d
+        left = all_replicas - microbatches * other.astype(np.float64) - deferred * (1.0 * d)
+        left += _ROUNDING * (all_replicas + microbatches * other.astype(np.float64))
+        # With one microbatch on each replica nothing but the reduction counts.
+        most = np.where(left >= 0, float(_MOST_TIME), -1.0)
+        np.divide(left, microbatches - d, out=most, where=microbatches > d)
         return np.clip(np.ceil(most), -1, _MOST_TIME).astype(np.int64)
 
     @cached_property
@@ -227,7 +231,10 @@ class Space:
 def build_space(
     problem: PlanningProblem, order_edges: Sequence[tuple[int, int]] = ()
 ) -> Space | None:
-    """The space of a problem, without downsets that break an order; None where some layer cannot run even alone."""
+    """The space of a problem, without downsets that break an order.
+
+    None where some layer cannot run even alone.
+    """
     refuse_what_options_couple(problem)
     graph, unit = problem.graph, time_units(problem)
     layers = [layer_costs(problem, setting, unit) for setting in settings(problem)]
@@ -244,9 +251,7 @@ def build_space(
         problem=problem,
         downsets=downsets,
         pairs=pairs,
-        settings=[
-            stage_costs(problem, ends, downsets, pairs, costs) for costs in layers
-        ],
+        settings=[stage_costs(problem, ends, downsets, pairs, costs) for costs in layers],
         unit=unit,
         edge_ends=ends,
         least_work=least_work,

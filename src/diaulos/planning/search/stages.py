@@ -91,9 +91,7 @@ class StageCosts:
         layers = self.layers
         excess = layers.times - layers.times.min(axis=1, keepdims=True)
         near_ties = (excess > 0) & (excess <= MOST_UNITS * RELATIVE_ROUNDING)
-        return (
-            layers.options_synchronise_alike and self.is_linear and not near_ties.any()
-        )
+        return layers.options_synchronise_alike and self.is_linear and not near_ties.any()
 
     def memory_of_fastest(
         self,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.cover import Cover
+from diaulos.planning.search.growth import Limits
 from diaulos.planning.search.moves import doubtful_moves
 from diaulos.planning.search.outcome import Outcome
 from diaulos.planning.search.placement import Judge, Placement
@@ -105,7 +106,7 @@ class _Search:
                 self.bound, misses = int(guess), misses + 1
 
     def _guess(self, time: Fraction) -> Fraction:
-        """Where the optimum may be: as much faster as devices are left, or half way to the bound."""
+        """Where the optimum may be: faster by the devices left over, or half way to the bound."""
         assert self.plan is not None
         devices = self.judge.space.devices
         with_all_devices = int(time * self.plan[0].end / devices)

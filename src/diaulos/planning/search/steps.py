@@ -30,6 +30,7 @@ class Steps:
     target: NDArray[np.int64]
 
     def same_as(self, other: "Steps") -> bool:
+        """Whether both start alike and take the same steps in one order."""
         return all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__slots__
         )

@@ -1,6 +1,5 @@
 """What stages are held against."""
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,6 +19,6 @@ class Threshold:
 
     def whole(self, factor: int) -> int:
         """The most whole units that are within `factor` times the threshold."""
-        product = self.time * factor
-        most = math.ceil(product) - 1 if self.strict else math.floor(product)
+        numerator, denominator = self.time.numerator * factor, self.time.denominator
+        most = (numerator - 1) // denominator if self.strict else numerator // denominator
         return min(most, _MOST_TIME)

@@ -6,14 +6,14 @@ moves (a stage before a label) that lie on some plan with the fewest devices and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover, Limits
+from diaulos.planning.search.cover import Cover
+from diaulos.planning.search.growth import Limits
 from diaulos.planning.search.moves import Moves, best_moves
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
@@ -24,9 +24,7 @@ MOST_CHOICES = 2_000
 """With more stages whose options must be chosen one by one, memory does not break ties."""
 
 
-def break_ties(
-    judge: Judge, scope: Scope, time: Fraction, devices: int
-) -> Sequence[Placement]:
+def break_ties(judge: Judge, scope: Scope, time: Fraction, devices: int) -> Sequence[Placement]:
     """The plan that the rule picks among those of least time, from the input end.
 
     `devices` are those of some plan as fast. Where it matters on which devices stages stand, those
@@ -41,7 +39,7 @@ def break_ties(
             plan = _by_memory(judge, cover, threshold)
         else:
             plan = cover.placements(int(cover.fewest()[0]))
-        if plan is not None and all([judge.keeps_to(stage, threshold) for stage in plan]):
+        if plan is not None and judge.all_keep_to(plan, threshold):
             return plan
 
 
@@ -56,7 +54,7 @@ def _by_memory(judge: Judge, cover: Cover, threshold: Threshold) -> Sequence[Pla
     }
     if len(hard) > MOST_CHOICES:
         held = [np.zeros(len(moves)) for moves in levels]
-    elif not all([judge.keeps_to(placement, threshold) for placement in hard]):
+    elif not judge.all_keep_to(hard, threshold):
         return None
     else:
         hard = {placement: judge.memory_bytes(placement) for placement in hard}

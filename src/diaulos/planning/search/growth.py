@@ -1,0 +1,157 @@
+"""How the labels of smaller downsets grow into those of larger ones."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaulos.planning.search.candidates import Candidates, needed_devices
+from diaulos.planning.search.fixed_point import Units
+from diaulos.planning.search.labels import Labels, Rows, unbeaten
+from diaulos.planning.search.lessons import Lessons
+from diaulos.planning.search.space import Space
+from diaulos.planning.search.threshold import Threshold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan must stay within to be of use."""
+
+    devices: int
+    latency: float = math.inf
+    """In units; labels that exceed it are dropped."""
+    stages: int | None = None
+    """Plans have so many, where it is given."""
+    surely: bool = False
+    """Whether stages count only if they keep to the threshold for certain."""
+    keep_ties: bool = False
+    """Whether labels stay that are only as good as others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How labels grow, stage by stage, and what they must stay within."""
+
+    space: Space
+    labels: Labels
+    lessons: Lessons
+    limits: Limits
+    most_packed: Units
+    """By downset: the most devices and stages that leave enough to the layers outside it."""
+    latency_beyond: Units
+    """By downset: the least latency of the layers outside it."""
+
+    def take(self, found: Candidates) -> None:
+        """Add the labels that begin with some candidates, whose outer downsets have none yet."""
+        for first, last in pairwise(_steps(self.space, found)):
+            place, label = self.labels.following(found.inner[first:last])
+            if len(place):
+                rows = self._extended(found, place + first, label)
+                rows = rows.take(np.flatnonzero(self._is_within_limits(rows)))
+                if len(rows):
+                    segment = self._segments(rows)
+                    best = unbeaten(rows, segment, keep_ties=self.limits.keep_ties)
+                    self.labels.add(best)
+
+    def _is_within_limits(self, rows: Rows) -> NDArray[np.bool_]:
+        keep: NDArray[np.bool_] = rows.packed <= self.most_packed[rows.downset]
+        if self.space.flushes:
+            keep &= rows.latency + self.latency_beyond[rows.downset] <= self.limits.latency
+        if self.limits.stages is not None:
+            is_last = rows.downset == len(self.space.downsets) - 1
+            keep &= rows.packed % self.space.weight <= self.limits.stages - ~is_last
+        return keep
+
+    def _segments(self, rows: Rows) -> NDArray[np.int64]:
+        """Labels of one number can beat each other; they ascend with the downset."""
+        segment = rows.downset
+        if self.limits.stages is not None:
+            segment = segment * self.space.weight + rows.packed % self.space.weight
+        if not self.space.problem.cluster.is_flat:
+            kinds = self.space.line.kinds(rows.packed // self.space.weight)
+            segment = segment * self.space.line.most_kinds + kinds
+        return segment
+
+    def _extended(
+        self, found: Candidates, candidate: NDArray[np.int64], label: NDArray[np.int64]
+    ) -> Rows:
+        """Each label with the candidate before it, where that can stand there."""
+        space, known = self.space, self.labels.rows
+        degree = found.degree[candidate]
+        total = known.total[label] + space.replicas_of[degree]
+        keep = np.flatnonzero((found.first[candidate] <= total) & (total <= found.last[candidate]))
+        candidate, label, degree, total = candidate[keep], label[keep], degree[keep], total[keep]
+        packed = known.packed[label]
+        if space.problem.cluster.is_flat:
+            packed = packed + space.packed_of[degree]
+        else:
+            some, packed = _placed(space, packed, degree)
+            candidate, label, degree, total = (
+                candidate[some],
+                label[some],
+                degree[some],
+                total[some],
+            )
+        rows = Rows.of(
+            downset=found.outer[candidate],
+            total=total,
+            packed=packed,
+            latency=known.latency[label],
+            parent=label,
+            pair=found.pair[candidate],
+            degree=degree,
+        )
+        return _with_latencies(space, rows, self.lessons) if space.flushes else rows
+
+
+def most_packed(space: Space, threshold: Threshold, devices: int) -> Units:
+    """By downset, devices and stages that leave enough devices to the layers outside it."""
+    if space.flushes:
+        before = (np.arange(len(space.downsets))[::-1] > 0).astype(np.int64)
+    else:
+        before = needed_devices(space.least_work[-1] - space.least_work, threshold)
+    most: Units = (devices - before) * space.weight + space.weight - 1
+    return most
+
+
+def _steps(space: Space, found: Candidates) -> list[int]:
+    """Where candidates begin whose inner downsets have all their labels by then; with the end."""
+    starts = np.flatnonzero(np.diff(space.level_of[found.outer], prepend=-1))
+    innermost = np.maximum.reduceat(found.inner, starts).tolist()
+    outermost = found.outer[starts].tolist()
+    steps, first_outer = [0], outermost[0]
+    for start, inner, outer in zip(starts.tolist(), innermost, outermost, strict=True):
+        if inner >= first_outer:
+            steps.append(start)
+            first_outer = outer
+    return [*steps, len(found)]
+
+
+def _placed(
+    space: Space, packed: NDArray[np.int64], degree: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of some labels can stand before which ends, and what they then pack."""
+    places, stages = packed // space.weight, packed % space.weight + 1
+    parts = [
+        (some, end * space.weight + stages[some])
+        for some, end in space.line.placements(places, degree)
+    ]
+    some, packed = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return some, packed
+
+
+def _with_latencies(space: Space, rows: Rows, lessons: Lessons) -> Rows:
+    """The labels with what their first stages add to filling and draining, at least."""
+    in_flight = space.numbers_in_flight(rows.total, rows.degree)
+    settings = space.setting_of[rows.degree]
+    for index in np.unique(settings).tolist():
+        some, costs = np.flatnonzero(settings == index), space.settings[index]
+        pair = rows.pair[some]
+        outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
+        longer = costs.least_times(outer, inner, in_flight[some])
+        lessons.replace(index, space.contents(pair), in_flight[some], longer)
+        deferred = space.deferred[index][outer] - space.deferred[index][inner]
+        rows.latency[some] += costs.least[pair] + longer - deferred
+    return rows.take(~lessons.are_refused(rows.pair, rows.degree, in_flight))
