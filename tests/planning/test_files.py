@@ -174,8 +174,10 @@ def test_another_graph_or_cluster_may_be_given(path: Path, tmp_path: Path) -> No
     assert stored.evaluation.time_per_sample_seconds == 8.0
     assert not stored.graph_is_unchanged
     tiny = Cluster.flat(devices=1, memory_bytes=4.0, bandwidth_bytes_per_second=1.0)
-    assert read_plan(path, cluster=tiny).violations[0] == (
-        "the stages take 2 devices, the cluster has 1"
+    assert (
+        read_plan(path, cluster=tiny)
+        .violations[0]
+        .startswith("the stages take 2 devices, the cluster has 1")
     )
 
 
@@ -191,7 +193,7 @@ def test_another_graph_or_cluster_may_be_given(path: Path, tmp_path: Path) -> No
         (("stages", 0, "options"), {"0": "lean"}, "layers and options of a stage differ in [1]"),
         (("microbatches",), 1.5, "$.microbatches is a number (1.5)"),
         (("cluster", "memory_bytes"), -1, "$.cluster.memory_bytes is -1"),
-        (("graph", "path"), "nowhere.json", "nowhere.json: cannot be read"),
+        (("graph", "path"), "nowhere.json", "give its place with --graph"),
         (("surprise",), 1, "$ has the unknown key 'surprise'"),
         (("pipelining",), "3f3b", "$.pipelining is '3f3b'; it must be one of 2bw, gpipe, 1f1b"),
         (("costs",), {"collective": "star"}, "$.costs.collective is 'star'; it must be one of"),

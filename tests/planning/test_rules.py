@@ -20,7 +20,7 @@ def test_a_valid_plan_breaks_no_rule() -> None:
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        (plan(stage(0, 1)), "layer 2 (head) stands in no stage"),
+        (plan(stage(0, 1)), "layer 2 (head) stands in no stage; put it into stage 0"),
         (plan(stage(0, 1), stage(1, 2)), "layer 1 stands in 2 stages: [0, 1]"),
         (plan(stage(0, 1, 2, 9)), "layer 9 stands in the plan but not in the graph"),
         (
@@ -34,15 +34,21 @@ def test_a_valid_plan_breaks_no_rule() -> None:
         ),
         (
             plan(stage(0, 1, 2, d=5)),
-            "stage 0 has data-parallel degree 5, which does not divide the 12 microbatches",
+            (
+                "stage 0 has data-parallel degree 5, which does not divide the 12 microbatches; "
+                "4 and 6 do"
+            ),
         ),
         (
             plan(stage(0, 1, 2, d=12)),
-            "the stages take 12 devices, the cluster has 8",
+            "the stages take 12 devices, the cluster has 8; use smaller degrees or fewer stages",
         ),
         (
             plan(stage(0, d=2), stage(1), stage(2), microbatches=2),
-            "the data-parallel degrees sum up to 4, more than the 2 microbatches or the 8 devices",
+            (
+                "the data-parallel degrees sum up to 4, more than the 2 microbatches or the 8 "
+                "devices; use smaller ones"
+            ),
         ),
         (
             plan(stage(0, 1, 2, of_1="fat")),
@@ -54,8 +60,8 @@ def test_a_valid_plan_breaks_no_rule() -> None:
         (
             plan(stage(0, 1, t=2), stage(2, t=2)),
             (
-                "stage 0: layer 0 has no option 'plain' at tensor-parallel degree 2; "
-                "it has none at this degree"
+                "stage 0 has tensor-parallel degree 2, at which layer 0 and 1 more has no option; "
+                "all of its layers have 1"
             ),
         ),
     ],
@@ -69,7 +75,10 @@ def test_memory_over_the_limit_is_told_in_bytes() -> None:
     """A stage that does not fit is named, with the bytes that are too many."""
     small = CLUSTER.with_flat(memory_bytes=10.0)
     assert violations(graph(), plan(stage(0), stage(1), stage(2)), small) == (
-        "stage 1 holds 17 bytes on each device, 7 bytes (7 B) more than the limit of 10",
+        (
+            "stage 1 holds 17 bytes on each device, 7 bytes (7 B) more than the limit of 10; even "
+            "with the options of least memory it holds 11 B: move layers to other stages"
+        ),
     )
 
 
@@ -133,7 +142,10 @@ def test_the_limit_is_that_of_the_group() -> None:
     on_new = plan(replace(stage(0, 1), first_device=4), replace(stage(2), first_device=5))
     # 2 microbatches of 3 + 5 bytes in flight, and 7 bytes.
     assert violations(graph(), on_old, NODES) == (
-        "stage 0 holds 23 bytes on each device, 7 bytes (7 B) more than the limit of 16",
+        (
+            "stage 0 holds 23 bytes on each device, 7 bytes (7 B) more than the limit of 16; even "
+            "with the options of least memory it holds 17 B: move layers to other stages"
+        ),
     )
     assert violations(graph(), on_new, NODES) == ()
 

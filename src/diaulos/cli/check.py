@@ -9,6 +9,7 @@ from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.files import read_cluster
 from diaulos.planning.files import StoredPlan, read_plan, stage_documents
 from diaulos.reporting.tables import plan_sentence, plan_table
+from diaulos.units import format_seconds
 
 
 def check(
@@ -48,6 +49,7 @@ def _document(stored: StoredPlan) -> dict[str, Any]:
     return {
         "valid": True,
         "graph_is_unchanged": stored.graph_is_unchanged,
+        "states_its_time": stored.states_its_time,
         "time_per_sample_seconds": prices.time_per_sample_seconds,
         "batch_seconds": prices.batch_seconds,
         "devices_used": prices.devices_used,
@@ -63,4 +65,9 @@ def _print(stored: StoredPlan) -> None:
         note(
             f"note: {stored.graph_path} has changed since the plan was made; the prices are those "
             "of the graph as it is, and another plan may be faster now"
+        )
+    elif stored.stated_seconds is not None and not stored.states_its_time:
+        note(
+            f"note: the file states {format_seconds(stored.stated_seconds)} per sample; the plan "
+            "was edited, or its cluster was"
         )

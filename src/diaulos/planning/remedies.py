@@ -61,9 +61,7 @@ def leaner_options(
     )
     least = math.fsum((*kinds.values(), price.memory_by_kind.get("buffers", 0.0)))
     if fits(least, price.memory_limit_bytes):
-        return (
-            f"with its layers' options of least memory it holds {format_bytes(least)}, which fits"
-        )
+        return f"with the options of least memory it holds {format_bytes(least)}, which fits"
     if fits(price.memory_bytes, least):
         return "its options are those of least memory: move layers to other stages"
     return (
