@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.errors import InfeasibleError
-from diaulos.models.files import read_graph
 from diaulos.planning.comparison import compare as compare_contenders
 from diaulos.reporting.comparison import comparison_documents, comparison_table, reasons
 
@@ -30,7 +29,8 @@ def compare(
     as_json
         Print one JSON object instead of the table.
     """
-    problem = (flags or ProblemFlags()).problem(read_graph(graph))
+    given = flags or ProblemFlags()
+    problem = given.problem(given.read(graph))
     standings = compare_contenders(problem)
     if as_json:
         print_json(

@@ -13,7 +13,7 @@ from diaulos.cli.ranges import is_range, parse_count, parse_range
 from diaulos.clusters.cluster import Cluster
 from diaulos.documents import write_text
 from diaulos.errors import InfeasibleError, InputError
-from diaulos.models.files import GraphFile, read_graph
+from diaulos.models.files import GraphFile
 from diaulos.planning.comparison import ABLATIONS
 from diaulos.planning.frontier import FrontierPoint, device_clusters, memory_clusters
 from diaulos.planning.frontier import frontier as plan_frontier
@@ -58,7 +58,8 @@ def frontier(
         Print one JSON object instead of the table.
     """
     over_memory = _is_over_memory(devices, memory)
-    sized = (flags or UnsizedFlags(), read_graph(graph))
+    given = flags or UnsizedFlags()
+    sized = (given, given.read(graph))
     problem, clusters = (_over_memory if over_memory else _over_devices)(*sized, devices, memory)
     series = _series(problem, clusters, planner, ablations=ablations)
     if as_json:

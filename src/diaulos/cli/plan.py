@@ -1,5 +1,6 @@
 """`diaulos plan`: find the fastest plan for a layer graph on a cluster."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,15 +8,17 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
+from diaulos.cli.progress import progress_display
 from diaulos.errors import InfeasibleError
-from diaulos.models.files import read_graph
+from diaulos.planning.exact import exact
 from diaulos.planning.files import stage_documents, write_plan
 from diaulos.planning.infeasibility import explain_infeasibility
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
+from diaulos.planning.watch import Watch
 from diaulos.reporting.idle import idle_sentence
 from diaulos.reporting.infeasibility import infeasibility_document, infeasibility_sentences
-from diaulos.reporting.tables import plan_sentence, plan_table
+from diaulos.reporting.tables import plan_sentence, plan_table, proof_phrase
 from diaulos.units import format_seconds
 
 
@@ -24,6 +27,7 @@ def plan(
     *,
     flags: ProblemFlags | None = None,
     planner: Literal["exact", "equal", "pipedream", "exhaustive"] = "exact",
+    time_limit: float = math.inf,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -40,13 +44,18 @@ def plan(
     planner
         exact (proven optimal), equal (equal stages, as PipeDream-2BW plans), pipedream (as
         PipeDream plans) or exhaustive (tries every plan; small graphs only).
+    time_limit
+        Seconds after which the exact planner stops with the best plan so far and a bound; so does
+        Ctrl-C.
     output
         Where to write the plan, JSON.
     as_json
         Print one JSON object instead of the table.
     """
-    problem = (flags or ProblemFlags()).problem(read_graph(graph))
-    result = PLANNERS[planner](problem)
+    given = flags or ProblemFlags()
+    file = given.read(graph)
+    problem = given.problem(file)
+    result = _ask(planner, problem, time_limit, quiet=as_json)
     if result.plan is None or result.evaluation is None:
         raise _no_plan(problem, result, as_json=as_json)
     if as_json:
@@ -59,10 +68,21 @@ def plan(
             graph_path=graph,
             cluster=problem.cluster,
             costs=problem.costs,
+            time_unit=file.time_unit,
             made_by=_made_by(problem, result),
         )
     if not as_json:
         _print(problem, result)
+
+
+def _ask(
+    planner: str, problem: PlanningProblem, time_limit_seconds: float, *, quiet: bool
+) -> PlanningResult:
+    """The answer of a planner; progress is shown where somebody looks."""
+    if planner != "exact":
+        return PLANNERS[planner](problem)
+    with progress_display(quiet=quiet) as report:
+        return exact(problem, Watch(time_limit_seconds=time_limit_seconds, report=report))
 
 
 def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[str, Any]:
@@ -72,6 +92,8 @@ def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[st
         "planner": result.planner,
         "microbatches": problem.microbatches,
         "proven_optimal": result.proven_optimal,
+        "lower_bound_seconds": result.lower_bound_seconds,
+        "remark": result.remark,
         "search_seconds": result.search_seconds,
     }
     if result.plan is None or result.evaluation is None:
@@ -108,7 +130,7 @@ def _print(problem: PlanningProblem, result: PlanningResult) -> None:
     assert result.evaluation is not None
     console = make_console()
     console.print(plan_table(problem.graph, result.plan, result.evaluation, problem.cluster))
-    proof = "proven optimal" if result.proven_optimal else "not proven optimal"
+    proof = proof_phrase(result)
     console.print(
         f"{plan_sentence(result.plan, result.evaluation, problem.cluster)}; {proof}, found by the "
         f"{result.planner} planner in {format_seconds(result.search_seconds)}"

@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 from cyclopts import Parameter
 
+from diaulos.cli.output import note
 from diaulos.clusters.cluster import Cluster
 from diaulos.clusters.files import read_cluster
 from diaulos.errors import InputError
-from diaulos.models.files import GraphFile
+from diaulos.models.files import GraphFile, read_graph
+from diaulos.models.time_units import TimeUnit, time_unit_warning
 from diaulos.planning.costs import DETAILED, PIPER, Collective, CostModel
 from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem
@@ -27,6 +29,10 @@ class UnsizedFlags:
     """A cluster file, TOML; where it is flat, what is given besides overrides it."""
     microbatches: int | None = None
     """In one batch, over all replicas."""
+    time_unit: Literal["s", "ms", "us"] = "s"
+    """What the times of a Piper file are; other files say so."""
+    batch_size: int | None = None
+    """Of a PipeDream profile, where its Input node does not tell."""
     schedule: Literal["2bw", "gpipe", "1f1b", "zb-h1"] = "2bw"
     """Whose batch time counts: 2bw never flushes, the others fill and drain with each batch."""
     cost_model: Literal["piper", "detailed"] | None = None
@@ -44,6 +50,17 @@ class UnsizedFlags:
     """Whether activations may be recomputed."""
     shard_optimizer: bool = False
     """Whether replicas may share the optimizer's state (ZeRO-1)."""
+
+    def read(self, graph: Path) -> GraphFile:
+        """The graph of a file; a note on stderr where its times and the link hardly match."""
+        file = read_graph(graph, batch_size=self.batch_size, time_unit=TimeUnit(self.time_unit))
+        stated = file.piper.bandwidth_bytes_per_second if file.piper is not None else None
+        bandwidth = parse_bandwidth(self.bandwidth) if self.bandwidth is not None else stated
+        if bandwidth is not None:
+            warning = time_unit_warning(file.graph, bandwidth)
+            if warning is not None:
+                note(f"{graph}: {warning} (--time-unit says what they are)")
+        return file
 
     def sized(
         self, file: GraphFile, *, devices: int | None, memory_bytes: float | None

@@ -9,6 +9,7 @@ from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
 from diaulos.models.pipedream import is_pipedream, parse_pipedream
 from diaulos.models.piper import PiperFile, parse_piper
+from diaulos.models.time_units import TimeUnit, scale_times
 
 FORMAT = "diaulos.layer_graph/1"
 _OPTION_KEYS = ("name", "tensor_parallel", "seconds", "parameter_bytes", "activation_bytes")
@@ -30,16 +31,23 @@ class GraphFile:
 
     graph: LayerGraph
     piper: PiperFile | None = None
+    """As it stands in the file, its times in `time_unit`."""
+    time_unit: TimeUnit = TimeUnit.SECONDS
+    """What the file counts in; the graph's times are seconds."""
 
 
-def read_graph(path: Path, *, batch_size: int | None = None) -> GraphFile:
+def read_graph(
+    path: Path, *, batch_size: int | None = None, time_unit: TimeUnit = TimeUnit.SECONDS
+) -> GraphFile:
     """A layer graph from a file of any format; its content tells which.
 
     JSON with a `format` is the project's own and without one Piper's; a text that states
-    forward times is PipeDream's profile, the only one that takes a `batch_size`.
+    forward times is PipeDream's profile, the only one that takes a `batch_size`. Piper's files do
+    not say what they count in: `time_unit` does.
     """
     text = read_text(path)
     if is_pipedream(text):
+        _refuse_unit(path, time_unit, "PipeDream's profiles state milliseconds, and are read so")
         return GraphFile(graph=parse_pipedream(text, source=str(path), batch_size=batch_size))
     if batch_size is not None:
         raise InputError(
@@ -48,8 +56,19 @@ def read_graph(path: Path, *, batch_size: int | None = None) -> GraphFile:
     document = read_json(path)
     if "format" not in document.members():
         piper = parse_piper(document)
-        return GraphFile(graph=piper.graph, piper=piper)
+        graph = piper.graph
+        if time_unit is not TimeUnit.SECONDS:
+            graph = scale_times(graph, time_unit.seconds)
+        return GraphFile(graph=graph, piper=piper, time_unit=time_unit)
+    _refuse_unit(path, time_unit, "files of this format state seconds")
     return GraphFile(graph=parse_graph(document))
+
+
+def _refuse_unit(path: Path, time_unit: TimeUnit, rule: str) -> None:
+    if time_unit is not TimeUnit.SECONDS:
+        raise InputError(
+            f"the time unit is {time_unit.value}", rule, "leave it out", where=str(path)
+        )
 
 
 def write_graph(path: Path, graph: LayerGraph) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from enum import Enum
 
 from diaulos.errors import InputError
 from diaulos.models.graph import LayerGraph, Option
@@ -9,6 +10,19 @@ from diaulos.units import format_seconds
 
 _MOST_COMPUTE = 300.0
 _MOST_TRANSFER = 10_000.0
+
+
+class TimeUnit(Enum):
+    """What the times of a file are counted in."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+
+    @property
+    def seconds(self) -> float:
+        """How long one is."""
+        return {"s": 1.0, "ms": 1e-3, "us": 1e-6}[self.value]
 
 
 def scale_times(graph: LayerGraph, factor: float) -> LayerGraph:

@@ -21,6 +21,7 @@ from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
 from diaulos.models.graph import LayerGraph, Option
+from diaulos.models.time_units import TimeUnit
 from diaulos.planning.costs import PIPER, Collective, CostModel
 from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate
 from diaulos.planning.pipelining import PIPELININGS, STEADY, Pipelining
@@ -112,11 +113,14 @@ def write_plan(
     cluster: Cluster,
     made_by: Mapping[str, str],
     costs: CostModel = PIPER,
+    time_unit: TimeUnit = TimeUnit.SECONDS,
 ) -> None:
     """Write a plan with its price and what it was made from.
 
-    `costs` are those that `evaluation` was made with; the schedule stands there.
+    `costs` are those that `evaluation` was made with; the schedule stands there. `time_unit` is
+    what the graph's file was read with.
     """
+    unit = {} if time_unit is TimeUnit.SECONDS else {"time_unit": time_unit.value}
     write_json(
         path,
         {
@@ -130,6 +134,7 @@ def write_plan(
             "graph": {
                 "path": os.path.relpath(graph_path, path.parent),
                 "sha256": _sha256(graph_path),
+                **unit,
             },
             "made_by": {**made_by, "version": __version__},
         },
@@ -149,7 +154,7 @@ def read_plan(
     )
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
-    source = fields["graph"].fields(("path", "sha256"))
+    source = fields["graph"].fields(("path", "sha256"), ("time_unit",))
     found = graph_path or path.parent / source["path"].text()
     if not found.is_file():
         raise source["path"].error(
@@ -166,7 +171,7 @@ def read_plan(
     return StoredPlan(
         path=path,
         plan=plan,
-        graph=read_graph(found).graph,
+        graph=read_graph(found, time_unit=_parse_unit(source.get("time_unit"))).graph,
         graph_path=found,
         cluster=cluster or _parse_cluster(fields["cluster"]),
         graph_is_unchanged=_sha256(found) == source["sha256"].text(),
@@ -175,6 +180,15 @@ def read_plan(
         pipelining=_parse_pipelining(fields["pipelining"]) if "pipelining" in fields else STEADY,
         stated_seconds=None if stated is None else stated.number(),
     )
+
+
+def _parse_unit(value: Value | None) -> TimeUnit:
+    units = {unit.value: unit for unit in TimeUnit}
+    if value is None:
+        return TimeUnit.SECONDS
+    if value.text() not in units:
+        raise value.error(f"is {value.raw!r}", f"it must be one of {', '.join(units)}")
+    return units[value.text()]
 
 
 def stage_documents(plan: Plan, evaluation: Evaluation, cluster: Cluster) -> list[dict[str, Any]]:

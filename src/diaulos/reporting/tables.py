@@ -13,6 +13,7 @@ from diaulos.models.graph import LayerGraph
 from diaulos.planning.evaluate import Evaluation
 from diaulos.planning.places import describe_devices, placed
 from diaulos.planning.plan import Plan, Stage
+from diaulos.planning.problem import PlanningResult
 from diaulos.units import format_bytes, format_seconds
 
 _MOST_RUNS = 4
@@ -100,3 +101,12 @@ def _describe_run(graph: LayerGraph, run: list[int]) -> str:
     ends = [graph.layer(layer) for layer in dict.fromkeys((run[0], run[-1]))]
     names = dict.fromkeys(layer.name for layer in ends if layer.name)
     return " ".join(("-".join(str(layer.id) for layer in ends), "..".join(names))).strip()
+
+
+def proof_phrase(result: PlanningResult) -> str:
+    """What is known of all other plans, in a few words."""
+    if result.proven_optimal:
+        return "proven optimal"
+    gap = "" if result.gap is None else f", at most {result.gap:.2%} slower than the best"
+    why = "" if result.remark is None else f" ({result.remark})"
+    return f"not proven optimal{gap}{why}"
