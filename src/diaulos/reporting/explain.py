@@ -15,6 +15,9 @@ from diaulos.reporting.infeasibility import describe_kinds
 from diaulos.reporting.tables import describe_layers
 from diaulos.units import format_bytes, format_seconds
 
+_MOST_KINDS = 3
+"""Kinds of memory that a cell names before it sums up the rest."""
+
 
 def stages_table(graph: LayerGraph, plan: Plan, explanation: Explanation) -> Table:
     """One row for each stage: what fills it and what binds it."""
@@ -34,7 +37,8 @@ def stages_table(graph: LayerGraph, plan: Plan, explanation: Explanation) -> Tab
             format_seconds(told.waits_seconds) if told.waits_seconds > 0 else "-",
             f"{told.link_share:.1%}",
             f"{told.price.memory_bytes / limit:.1%}" if limit else "-",
-            describe_kinds(told.price.memory_by_kind, told.price.in_flight) or "nothing",
+            describe_kinds(told.price.memory_by_kind, told.price.in_flight, most=_MOST_KINDS)
+            or "nothing",
             _limit_text(told),
         )
     return table
