@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InputError
 
 
@@ -44,3 +45,8 @@ PIPER = CostModel(
 
 DETAILED = CostModel()
 """Everything that is known about tensors, links and buffers counts."""
+
+
+def usual_costs(cluster: Cluster) -> CostModel:
+    """Piper's on a flat cluster, which is what they are made for; the detailed ones on others."""
+    return PIPER if cluster.is_flat else DETAILED
