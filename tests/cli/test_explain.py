@@ -39,7 +39,7 @@ def test_the_gap_adds_up(planned: str, capsys: Capture) -> None:
     assert sum(seconds.values()) == pytest.approx(total)
     assert total == pytest.approx(found["time_per_sample_seconds"])
     assert "memory" in {stage["bound_by"] for stage in found["stages"]}
-    assert set(found["what_if"]) == {"new_plan", "more_devices", "more_memory"}
+    assert set(found["what_if"]) == {"new_plan", "more_devices", "more_memory", "proven"}
 
 
 def test_the_text(planned: str, capsys: Capture) -> None:

@@ -22,7 +22,7 @@ def asked(given: PlanningProblem, batch_seconds: float | None = None) -> WhatIf:
         evaluation = exact(given).evaluation
         assert evaluation is not None
         batch_seconds = evaluation.batch_seconds
-    return what_if(given, batch_seconds, exact, more_memory_bytes=5.0)
+    return what_if(given, batch_seconds, more_memory_bytes=5.0)
 
 
 @given(problems(most_layers=3))

@@ -41,7 +41,20 @@ def test_nothing_would_do() -> None:
         "with 2 devices no memory would do",
         "with 953.7 MiB on each device, no number of devices would do",
     ]
-    assert infeasibility_document(found) == {"least_memory_bytes": None, "fewest_devices": None}
+    assert infeasibility_document(found) == {
+        "least_memory_bytes": None,
+        "fewest_devices": None,
+        "least_is_proven": True,
+    }
+
+
+def test_what_is_not_proven_is_not_claimed() -> None:
+    """Without a proof it is told what would do, not that less would not."""
+    found = explain_infeasibility(TIGHT)
+    assert found is not None
+    _, memory, devices = infeasibility_sentences(TIGHT, replace(found, proven=False))
+    assert memory == "with 1 device, 7 KiB on each would do (7168 bytes)"
+    assert devices == "with 5 KiB on each device, 2 devices would do"
 
 
 def test_the_document_names_the_attempt() -> None:

@@ -7,7 +7,6 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
 from diaulos.clusters.files import read_cluster
-from diaulos.planning.exact import exact
 from diaulos.planning.explain import explain as explain_plan
 from diaulos.planning.files import read_plan
 from diaulos.planning.what_if import what_if
@@ -52,7 +51,7 @@ def explain(
         stored.graph, stored.plan, stored.cluster, stored.costs, stored.pipelining
     )
     prices, more_bytes = explanation.evaluation, parse_bytes(more_memory)
-    changes = what_if(stored.problem, prices.batch_seconds, exact, more_memory_bytes=more_bytes)
+    changes = what_if(stored.problem, prices.batch_seconds, more_memory_bytes=more_bytes)
     if as_json:
         document = {**explanation_document(explanation), "what_if": what_if_document(changes)}
         print_json(document)

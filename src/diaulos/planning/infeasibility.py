@@ -1,8 +1,8 @@
 """What it would take where no plan fits: the least memory, the fewest devices, the best attempt.
 
-All of it is computed by planning: for larger memory and for more devices, halving the interval
-between what is too little and what is enough. The best attempt is the plan of the least memory; it
-shows which stage cannot be made smaller.
+Both are computed by asking whether any plan fits, halving the interval between what is too little
+and what is enough. The best attempt is the plan for the least memory; it shows which stage cannot
+be made smaller.
 """
 
 import math
@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph, Option
-from diaulos.planning.evaluate import Evaluation, evaluate, held_bytes
-from diaulos.planning.exact import exact
+from diaulos.planning.evaluate import Evaluation, held_bytes
+from diaulos.planning.exact import contractions, exact, feasible
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
 from diaulos.planning.resizing import device_unit, most_devices, with_devices, with_memory
 
 MEMORY_PRECISION = 1e-9
 """The least memory is exact to this part of it."""
-_NEAR = 1.001
-"""Within this ratio, halving gives way to asking for anything less than the best so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,75 +47,72 @@ class Infeasibility:
     """With so much memory, in whole nodes; None if no number would do."""
     shortage: Shortage | None
     """None where no memory would do."""
+    proven: bool
+    """Whether nothing less would do; else, on a graph of too many layers in parallel, it is what
+    was found to do."""
 
 
 def explain_infeasibility(problem: PlanningProblem) -> Infeasibility | None:
     """What a problem without a plan lacks; None on clusters of several groups of devices."""
     if len(problem.cluster.groups) > 1:
         return None
-    attempt = _leanest(problem)
+    least, attempt = _least_memory_bytes(problem), None
+    if least is not None:
+        attempt = _attempt(problem, with_memory(problem.cluster, least))
     return Infeasibility(
         least_memory_bytes=None if attempt is None else _fullest_bytes(attempt[1]),
         fewest_devices=_fewest_devices(problem),
         shortage=None if attempt is None else _shortage(problem, *attempt),
+        proven=next(contractions(problem)).is_lossless,
     )
 
 
-_Attempt = tuple[Plan, Evaluation]
-
-
-def _attempt(problem: PlanningProblem, cluster: Cluster) -> _Attempt | None:
+def _attempt(problem: PlanningProblem, cluster: Cluster) -> tuple[Plan, Evaluation] | None:
     """Some plan on a cluster, with its price."""
-    there = replace(problem, cluster=cluster)
-    plan = exact(there).plan
-    if plan is None:
+    result = exact(replace(problem, cluster=cluster))
+    if result.plan is None or result.evaluation is None:
         return None
-    return plan, evaluate(problem.graph, plan, cluster, problem.costs, problem.pipelining)
+    return result.plan, result.evaluation
 
 
-def _leanest(problem: PlanningProblem) -> _Attempt | None:
-    """The plan whose fullest device holds the least."""
+def _least_memory_bytes(problem: PlanningProblem) -> float | None:
+    """The least memory with which there is a plan, or a little more; None where none would do."""
 
-    def within(memory_bytes: float) -> _Attempt | None:
-        return _attempt(problem, with_memory(problem.cluster, memory_bytes))
+    def is_enough(memory_bytes: float) -> bool:
+        return feasible(replace(problem, cluster=with_memory(problem.cluster, memory_bytes)))
 
-    best = within(_enough_bytes(problem))
-    if best is None:
+    too_little, enough = problem.cluster.largest_memory_bytes, _enough_bytes(problem)
+    if not is_enough(enough):
         return None
-    too_little = problem.cluster.largest_memory_bytes
-    while True:
-        fullest = _fullest_bytes(best[1])
-        target = math.sqrt(too_little * fullest)
-        if fullest <= too_little * _NEAR:
-            target = fullest * (1 - MEMORY_PRECISION)
-        if target <= too_little:
-            return best
-        found = within(target)
-        if found is not None:
-            best = found
-        else:
-            too_little = target
+    while too_little < enough * (1 - MEMORY_PRECISION):
+        middle = _middle(too_little, enough)
+        too_little, enough = (too_little, middle) if is_enough(middle) else (middle, enough)
+    return enough
+
+
+def _middle(low: float, high: float) -> float:
+    """Between two amounts: geometrically where they are far apart."""
+    return math.sqrt(low * high) if 0 < 2 * low < high else (low + high) / 2
 
 
 def _fewest_devices(problem: PlanningProblem) -> int | None:
     """The fewest devices with which there is a plan, in whole nodes on clusters of several."""
     unit, most = device_unit(problem.cluster), most_devices(problem)
 
-    def needed(devices: int) -> int | None:
-        """Devices that a plan needs where there are so many; None where there is no plan."""
-        found = _attempt(problem, with_devices(problem.cluster, devices))
-        return None if found is None else -(-found[0].devices_used // unit) * unit
+    def is_enough(devices: int) -> bool:
+        return feasible(replace(problem, cluster=with_devices(problem.cluster, devices)))
 
-    too_few, enough = problem.cluster.devices, None
-    while enough is None and too_few < most:
-        count = min(2 * too_few, most)
-        enough = needed(count)
-        if enough is None:
-            too_few = count
-    while enough is not None and enough - too_few > unit:
-        count = (too_few + enough) // (2 * unit) * unit
-        fewer = needed(count)
-        too_few, enough = (count, enough) if fewer is None else (too_few, fewer)
+    too_few = enough = problem.cluster.devices
+    while True:
+        enough = min(2 * enough, most)
+        if enough <= too_few:
+            return None
+        if is_enough(enough):
+            break
+        too_few = enough
+    while enough - too_few > unit:
+        middle = (too_few + enough) // (2 * unit) * unit
+        too_few, enough = (too_few, middle) if is_enough(middle) else (middle, enough)
     return enough
 
 

@@ -74,16 +74,18 @@ def what_if_sentences(
         return sentences
     more = what_if.more_devices
     if more is None:
-        sentences.append("more devices: no number of them is faster")
+        known = "is" if what_if.proven else "was found that is"
+        sentences.append(f"more devices: no number of them {known} faster")
     else:
         count = more.cluster.devices - problem.cluster.devices
         sentences.append(
             f"{count} more device{'s' * (count > 1)}: {_gain(more, batch_seconds)}"
-            + ("" if count == 1 else "; fewer do not help")
+            + ("; fewer do not help" if count > 1 and what_if.proven else "")
         )
     size = format_bytes(more_memory_bytes)
     memory = what_if.more_memory
-    text = "not faster" if memory is None else _gain(memory, batch_seconds)
+    nothing = "not faster" if what_if.proven else "nothing faster was found"
+    text = nothing if memory is None else _gain(memory, batch_seconds)
     sentences.append(f"{size} more memory on each device: {text}")
     return sentences
 
@@ -105,6 +107,7 @@ def what_if_document(what_if: WhatIf) -> dict[str, Any]:
         "new_plan": _alternative_document(what_if.new_plan),
         "more_devices": _alternative_document(what_if.more_devices),
         "more_memory": _alternative_document(what_if.more_memory),
+        "proven": what_if.proven,
     }
 
 

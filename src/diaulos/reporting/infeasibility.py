@@ -14,22 +14,24 @@ def infeasibility_sentences(problem: PlanningProblem, found: Infeasibility) -> l
     cluster = problem.cluster
     size = format_bytes(cluster.largest_memory_bytes)
     devices = _count(cluster.devices, "device")
+    would = "would" if found.proven else "was found to"
     sentences = []
     if found.shortage is not None:
         sentences.append(_shortage_sentence(problem, found.shortage))
     if found.least_memory_bytes is None:
-        sentences.append(f"with {devices} no memory would do")
+        sentences.append(f"with {devices} no memory {would} do")
     else:
         least = found.least_memory_bytes
         sentences.append(
             f"with {devices}, {format_bytes(least)} on each would do "
-            f"({least:.0f} bytes), and nothing less"
+            f"({least:.0f} bytes)" + (", and nothing less" if found.proven else "")
         )
     if found.fewest_devices is None:
-        sentences.append(f"with {size} on each device, no number of devices would do")
+        sentences.append(f"with {size} on each device, no number of devices {would} do")
     else:
         fewest = _count(found.fewest_devices, "device")
-        sentences.append(f"with {size} on each device, {fewest} would do, and no fewer")
+        fewer = ", and no fewer" if found.proven else ""
+        sentences.append(f"with {size} on each device, {fewest} would do{fewer}")
     return sentences
 
 
@@ -38,6 +40,7 @@ def infeasibility_document(found: Infeasibility) -> dict[str, Any]:
     document: dict[str, Any] = {
         "least_memory_bytes": found.least_memory_bytes,
         "fewest_devices": found.fewest_devices,
+        "least_is_proven": found.proven,
     }
     if found.shortage is None:
         return document
