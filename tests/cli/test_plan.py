@@ -79,6 +79,8 @@ def test_json_has_all_keys(piper: str, capsys: Capture) -> None:
         "proven_optimal": True,
         "time_per_sample_seconds": 4.0,
         "batch_seconds": 16.0,
+        "lower_bound_seconds": 16.0,
+        "remark": None,
         "devices_used": 2,
         "stages": [stage],
     }
