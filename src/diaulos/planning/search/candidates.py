@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from diaulos.planning.search.fixed_point import Units
 from diaulos.planning.search.lessons import Lessons
+from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.space import Space
 from diaulos.planning.search.stages import StageCosts
 from diaulos.planning.search.threshold import Threshold
@@ -40,6 +41,7 @@ class Candidates:
 
 def candidates(
     space: Space,
+    scope: Scope,
     threshold: Threshold,
     lessons: Lessons,
     *,
@@ -49,20 +51,20 @@ def candidates(
 ) -> Candidates:
     """The stages among some pairs that keep to a threshold and leave devices for all other layers.
 
+    The pairs are of the scope.
+
     Where it does not matter on which devices a stage stands and nothing is filled and drained, a
     stage needs only the smallest data-parallel degree with which it keeps to the threshold: in a
     plan on the fewest devices every stage has it, since with it a stage takes fewer devices and
     leaves fewer microbatches in flight to the stages before it.
     """
-    after, before = _least_devices_around(space, threshold)
-    most = devices - before[space.pairs.outer[pairs]]
-    spare = most - after[space.pairs.inner[pairs]]
+    rooms = _rooms(space, scope, threshold, devices, pairs)
     found = []
     for index in range(len(space.settings)):
         judging = _Judging(
             space=space, threshold=threshold, lessons=lessons, setting=index, surely=surely
         )
-        found.append(_of_setting(judging, pairs, spare, np.minimum(most, space.replicas_limit)))
+        found.append(_of_setting(judging, pairs, rooms))
     pair, degree, first, last = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(pair, kind="stable")
     pair = pair[order]
@@ -82,13 +84,36 @@ def needed_devices(work: Units, threshold: Threshold) -> Units:
     return np.ceil(work / time).astype(np.int64) if time > 0 else np.zeros(len(work), np.int64)
 
 
-def _least_devices_around(space: Space, threshold: Threshold) -> tuple[Units, Units]:
-    """The fewest devices that each downset needs, and that all layers outside it do."""
-    if space.flushes:
-        has_layers = (np.arange(len(space.downsets)) > 0).astype(np.int64)
-        return has_layers, has_layers[::-1]
-    outside = space.least_work[-1] - space.least_work
-    return needed_devices(space.least_work, threshold), needed_devices(outside, threshold)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rooms:
+    """What the layers outside each stage leave to it."""
+
+    devices: Units
+    """That the stage can have at most."""
+    before: Units
+    """Least sum of data-parallel degrees behind it."""
+    most: Units
+    """Largest sum with its own degree."""
+
+    def take(self, places: NDArray[np.int64]) -> "_Rooms":
+        return _Rooms(**{name: getattr(self, name)[places] for name in self.__slots__})
+
+
+def _rooms(
+    space: Space, scope: Scope, threshold: Threshold, devices: int, pairs: NDArray[np.int64]
+) -> _Rooms:
+    behind, beyond = scope.least_devices, scope.devices_beyond
+    if not space.flushes:
+        outside = space.least_work[-1] - space.least_work
+        behind = np.maximum(behind, needed_devices(space.least_work, threshold))
+        beyond = np.maximum(beyond, needed_devices(outside, threshold))
+    outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
+    left = devices - beyond[outer]
+    return _Rooms(
+        devices=left - behind[inner],
+        before=scope.least_total[inner],
+        most=np.minimum(left, space.replicas_limit),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,38 +152,34 @@ class _Judging:
 
 
 def _of_setting(
-    judging: _Judging, pair: NDArray[np.int64], spare: Units, most: Units
+    judging: _Judging, pair: NDArray[np.int64], rooms: _Rooms
 ) -> tuple[NDArray[np.int64], ...]:
-    """Pair, degree, first and last sum of the candidates in one setting, ordered by pair.
-
-    `spare` is how many devices a stage can have, and `most` how large its sum can be.
-    """
+    """Pair, degree, first and last sum of the candidates in one setting, ordered by pair."""
     space, setting = judging.space, judging.costs.layers.setting
-    keep = np.flatnonzero(judging.costs.possible[pair] & (spare >= setting.tensor_parallel))
-    pair, spare, most = pair[keep], spare[keep], most[keep]
     degrees = np.array(setting.data_degrees)
+    shards = setting.tensor_parallel
+    keep = np.flatnonzero(judging.costs.possible[pair] & (rooms.devices >= shards))
+    pair, rooms = pair[keep], rooms.take(keep)
     least = np.zeros(len(pair), np.int64)
     if not space.flushes:
         needed = needed_devices(judging.costs.least[pair], judging.threshold)
         least = np.searchsorted(degrees, needed)
-    end = np.searchsorted(degrees, spare // setting.tensor_parallel, side="right")
-    possible = np.flatnonzero(least < end)
-    if not len(possible):
+    end = np.searchsorted(degrees, rooms.devices // shards, side="right")
+    keep = np.flatnonzero(least < end)
+    if not len(keep):
         return (np.zeros(0, np.int64),) * 4
-    pair, most, least, end = pair[possible], most[possible], least[possible], end[possible]
+    pair, rooms, least, end = pair[keep], rooms.take(keep), least[keep], end[keep]
     if space.smallest_degree_only:
-        row, position, last = _smallest_degrees(judging, pair, least, end, most)
+        row, position, last = _smallest_degrees(judging, pair, least, end, rooms.most)
         first = np.maximum(_reached_before(row, last) + 1, degrees[position])
     else:
         row, position = _ranges(least, end)
         last, first = judging.last_totals(pair[row], position), degrees[position]
+    first = np.maximum(first, rooms.before[row] + degrees[position])
+    last = np.minimum(last, rooms.most[row])
     fits = np.flatnonzero(first <= last)
-    return (
-        pair[row[fits]],
-        space.first_degree[judging.setting] + position[fits],
-        first[fits],
-        last[fits],
-    )
+    place = space.first_degree[judging.setting] + position[fits]
+    return pair[row[fits]], place, first[fits], last[fits]
 
 
 def _smallest_degrees(

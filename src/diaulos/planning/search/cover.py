@@ -61,6 +61,7 @@ class Cover:
             pairs = pairs[alive[space.pairs.inner[pairs]]]
             found = candidates(
                 space,
+                scope,
                 threshold,
                 lessons,
                 devices=limits.devices,
@@ -81,11 +82,8 @@ class Cover:
     def __len__(self) -> int:
         return sum(map(len, self.candidates))
 
-    def useful(self) -> NDArray[np.int64]:
-        """The pairs that stand in some plan under the threshold, and perhaps others.
-
-        With a lower threshold no other pair can stand in a plan.
-        """
+    def scope(self) -> Scope:
+        """What can still matter under a lower threshold: all that stands in some plan here."""
         space, labels = self.space, self.labels
         least_total, least_packed = labels.least(len(space.downsets))
         beyond = np.full(len(space.downsets), _NONE)
@@ -100,7 +98,13 @@ class Cover:
             )
             np.minimum.at(beyond, some.inner[useful], packed[useful])
             pairs.append(some.pair[useful])
-        return np.unique(np.concatenate(pairs))
+        return Scope.of(
+            space,
+            np.unique(np.concatenate(pairs)),
+            least_devices=least_packed // space.weight,
+            least_total=least_total,
+            devices_beyond=beyond // space.weight,
+        )
 
     def complete(self) -> NDArray[np.int64]:
         """The labels of plans: those that run all layers, in as many stages as wanted."""

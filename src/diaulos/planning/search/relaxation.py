@@ -50,6 +50,20 @@ class Regime:
         held += self.fixed_bytes[outer, 0] - self.fixed_bytes[inner, 0]
         return held
 
+    def may_fit(
+        self,
+        outer: NDArray[np.int32],
+        inner: NDArray[np.int32],
+        in_flight: int,
+        limit_bytes: float,
+    ) -> NDArray[np.bool_]:
+        """Whether the options of least memory fit, or nearly do."""
+        held = self.activation_bytes[outer, -1] - self.activation_bytes[inner, -1]
+        held *= in_flight
+        held += self.fixed_bytes[outer, -1] - self.fixed_bytes[inner, -1]
+        fits: NDArray[np.bool_] = held <= limit_bytes + self._memory_rounding(limit_bytes)
+        return fits
+
     def most_in_flight(
         self,
         outer: NDArray[np.int32],

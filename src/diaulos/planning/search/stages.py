@@ -6,7 +6,7 @@ count as the cheapest, and the choice of options within the memory limit is rela
 makes them exact for the few stages where the difference matters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,7 +28,7 @@ class StageCosts:
 
     layers: LayerCosts
     possible: NDArray[np.bool_]
-    """Whether every layer of the stage has an option."""
+    """Whether every layer of the stage has an option, and some options fit at any place."""
     least: Units
     """Of the fastest options and the cut edges."""
     reduction: Units
@@ -132,14 +132,45 @@ def stage_costs(
         least = cut_edges(ends, downsets, pairs, entering, leaving)
     least += fastest[pairs.outer]
     least -= fastest[pairs.inner]
+    tables = regimes(layers, downsets, _most_in_flight(problem))
+    possible = missing[pairs.outer] == missing[pairs.inner]
+    for count, some in _least_in_flight(problem, pairs):
+        possible[some] &= _fits(tables, pairs.outer[some], pairs.inner[some], count, layers)
     return StageCosts(
         layers=layers,
-        possible=missing[pairs.outer] == missing[pairs.inner],
+        possible=possible,
         least=least,
         reduction=downsets.sums(layers.reduction),
-        regimes=regimes(layers, downsets, _most_in_flight(problem)),
+        regimes=tables,
         is_linear=not problem.costs.counts_buffers and not layers.temporary_bytes.any(),
     )
+
+
+def _least_in_flight(
+    problem: PlanningProblem, pairs: Pairs
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """How many microbatches stages have in flight at least, with the pairs that do."""
+    later = pairs.inner > 0
+    if problem.pipelining.flushes:
+        yield 1, np.arange(len(pairs))
+    else:
+        # A later stage has at least one replica, so that ceil(s/d) is at least 2.
+        yield 1, np.flatnonzero(~later)
+        yield 2, np.flatnonzero(later)
+
+
+def _fits(
+    tables: Sequence[Regime],
+    outer: NDArray[np.int32],
+    inner: NDArray[np.int32],
+    in_flight: int,
+    layers: LayerCosts,
+) -> NDArray[np.bool_]:
+    """Whether the options of least memory may fit with so many microbatches in flight."""
+    for regime in tables:
+        if regime.first <= in_flight <= regime.last:
+            return regime.may_fit(outer, inner, in_flight, layers.memory_limit_bytes)
+    return np.zeros(len(outer), np.bool_)
 
 
 def _most_in_flight(problem: PlanningProblem) -> int:

@@ -139,7 +139,7 @@ class _Search:
                 if surely is not None:
                     plan, time = surely, bottleneck(judge, surely)
             if time * _TIE <= threshold.time:
-                self.scope = self.scope.only(judge.space, cover.useful())
+                self.scope = cover.scope()
             if time < better_than:
                 return plan
             most = max(_FEWEST_DOUBTS, len(cover) // _CANDIDATES_PER_DOUBT)
