@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from diaulos.errors import InputError
 from diaulos.planning.coarsening import coarsen
 from diaulos.planning.contraction import Contraction, identity
 from diaulos.planning.downset_count import count_downsets
@@ -21,7 +22,7 @@ from diaulos.planning.evaluate import evaluate
 from diaulos.planning.lossless import contract
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
-from diaulos.planning.search.downsets import MOST_DOWNSETS
+from diaulos.planning.search.downsets import MOST_DOWNSETS, TooManyStagesError
 from diaulos.planning.search.flush import fastest_flush
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.space import build_space
@@ -65,22 +66,26 @@ def feasible(problem: PlanningProblem) -> bool:
 def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:
     best: SearchResult | None = None
     for contraction in contractions(problem):
-        found = _search_contracted(problem, contraction, watch)
+        try:
+            found = _search_contracted(problem, contraction, watch)
+        except TooManyStagesError:
+            continue
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            break
         if contraction.is_lossless:
             return found
         best = _better(problem, found, best)
-        if watch.is_over:
+        if best.proven_optimal or watch.is_over:
             break
-    assert best is not None, "a graph is coarsened at least once"
-    return replace(
-        best,
-        proven_optimal=False,
-        remark="the graph has too many downsets to search all: layers were put in an order",
-    )
+    if best is None:
+        raise _too_large(problem)
+    return best
 
 
 def contractions(problem: PlanningProblem) -> Iterator[Contraction]:
-    """What is searched one after the other: one lossless contraction, or ever finer other ones."""
+    """What is searched one after the other, until one works: without loss, or ever less of it."""
     graph = problem.graph
     if count_downsets(graph, most=_FEW_DOWNSETS) is not None:
         yield identity(graph)
@@ -88,7 +93,6 @@ def contractions(problem: PlanningProblem) -> Iterator[Contraction]:
     lossless = contract(problem)
     if count_downsets(lossless.graph, lossless.order_edges, most=MOST_DOWNSETS) is not None:
         yield lossless
-        return
     for most in _COARSE_DOWNSETS:
         if len(lossless.graph.layers) < most:
             yield coarsen(lossless, most_downsets=most)
@@ -105,11 +109,19 @@ def _search_contracted(
     search = fastest_flush if space.flushes else fastest_steady
     outcome = search(judge, watch)
     plan = None if outcome.plan is None else contraction.expand(plan_of(judge, outcome.plan))
+    if contraction.is_lossless:
+        remark = None if outcome.is_proven else "the search was stopped before the proof"
+        bound, is_proven = outcome.bound, outcome.is_proven
+    else:
+        # What is best in one order may not be so in others; the bound holds for all.
+        remark = "the graph has too many downsets to search all: layers were put in an order"
+        bound = space.least_batch_time
+        is_proven = outcome.plan is not None and outcome.bound == bound
     return SearchResult(
         plan=plan,
-        proven_optimal=outcome.is_proven,
-        lower_bound_seconds=space.batch_seconds(outcome.bound),
-        remark=None if outcome.is_proven else "the search was stopped before the proof",
+        proven_optimal=is_proven,
+        lower_bound_seconds=space.batch_seconds(bound),
+        remark=None if is_proven else remark,
     )
 
 
@@ -122,7 +134,7 @@ def plan_of(judge: Judge, placements: Sequence[Placement]) -> Plan:
 def _better(
     problem: PlanningProblem, found: SearchResult, best: SearchResult | None
 ) -> SearchResult:
-    """The faster of two plans; the bound is that of the whole problem, whatever the order."""
+    """The faster of two plans."""
     if best is None or _batch_seconds(problem, found) < _batch_seconds(problem, best):
         return found
     return best
@@ -133,3 +145,11 @@ def _batch_seconds(problem: PlanningProblem, found: SearchResult) -> float:
         return math.inf
     costs, pipelining = problem.costs, problem.pipelining
     return evaluate(problem.graph, found.plan, problem.cluster, costs, pipelining).batch_seconds
+
+
+def _too_large(problem: PlanningProblem) -> InputError:
+    return InputError(
+        f"the graph has {len(problem.graph.layers)} layers",
+        f"graphs of at most {MOST_DOWNSETS - 1} layers can be searched",
+        "merge layers that always run together into one layer",
+    )

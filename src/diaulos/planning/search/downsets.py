@@ -60,7 +60,7 @@ class Pairs:
 
 
 def enumerate_downsets(graph: LayerGraph, extra_edges: Sequence[tuple[int, int]] = ()) -> Downsets:
-    """The downsets of a graph; an `InputError` where there are too many to search all.
+    """The downsets of a graph; a `TooManyStagesError` where there are too many.
 
     `extra_edges` (ids of source and target) order layers that the graph leaves free.
     """
@@ -80,13 +80,13 @@ def enumerate_downsets(graph: LayerGraph, extra_edges: Sequence[tuple[int, int]]
         levels.append(_distinct_rows(larger))
         count += len(levels[-1])
         if count > MOST_DOWNSETS:
-            raise too_large(f"more than {MOST_DOWNSETS} downsets")
+            raise _too_many(f"more than {MOST_DOWNSETS} downsets")
     starts = np.cumsum([0, *map(len, levels)])
     return Downsets(members=np.concatenate(levels), level_starts=starts)
 
 
 def enumerate_pairs(downsets: Downsets) -> Pairs:
-    """All pairs of nested downsets; an `InputError` where there are too many to search all."""
+    """All pairs of nested downsets; a `TooManyStagesError` where there are too many."""
     found = list(_nested_rows(downsets.members))
     inner = np.concatenate([inner for _, inner in found])
     outer = np.concatenate([outer for outer, _ in found])
@@ -115,14 +115,17 @@ def _nested_rows(
         outer, inner = np.nonzero(nested)
         count += len(outer)
         if count > MOST_PAIRS:
-            raise too_large(f"{len(members)} downsets with more than {MOST_PAIRS} nested pairs")
+            raise _too_many(f"{len(members)} downsets with more than {MOST_PAIRS} nested pairs")
         yield (outer + first).astype(np.int32), inner.astype(np.int32)
 
 
-def too_large(found: str) -> InputError:
-    """The refusal of a graph with too many downsets."""
-    return InputError(
+class TooManyStagesError(InputError):
+    """A graph has more downsets or nested pairs of them than can be searched at once."""
+
+
+def _too_many(found: str) -> TooManyStagesError:
+    return TooManyStagesError(
         f"the graph has {found}; a downset is a set of layers closed under successors",
-        f"the exact search covers up to {MOST_DOWNSETS} downsets and {MOST_PAIRS} pairs",
+        f"at most {MOST_DOWNSETS} downsets and {MOST_PAIRS} pairs can be searched at once",
         "merge layers that always run together, such as parallel branches, into one layer",
     )
