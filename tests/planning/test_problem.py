@@ -1,6 +1,5 @@
 """What is asked of planners, and what they answer where there is no plan."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from diaulos.planning.exact import exact
 from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.pipelining import GPIPE
 from diaulos.planning.plan import Plan, Stage
-from diaulos.planning.problem import Planner, PlanningProblem, answer
+from diaulos.planning.problem import Planner, PlanningProblem, SearchResult, answer
 from tests.planning.problems import chain, option, problem
 
 every = pytest.mark.parametrize("planner", [exact, equal, exhaustive])
@@ -108,9 +107,9 @@ def test_nothing_wrong_leaves_a_planner() -> None:
         stages=(Stage(layers=(0,), data_parallel=1, tensor_parallel=1, options={0: "plain"}),),
         microbatches=1,
     )
-    search: Callable[[PlanningProblem], Plan] = lambda _: wrong  # noqa: E731
+    found = SearchResult(plan=wrong, proven_optimal=False)
     with pytest.raises(CheckError, match="layer 1 stands in no stage"):
-        answer(problem(chain([option()], [option()])), search, planner="wrong", proves=False)
+        answer(problem(chain([option()], [option()])), lambda _: found, planner="wrong")
 
 
 LINK = Link(bandwidth_bytes_per_second=1.0)

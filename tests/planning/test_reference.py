@@ -2,10 +2,10 @@
 
 import pytest
 
-from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from diaulos.planning.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.problem import PlanningResult
+from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from tests.planning.reference import (
     expected_seconds,
     label,

@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 from hypothesis import given
 
-from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
-from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.search import downsets as downsets_module
+from diaulos.planning.search.downsets import TooManyStagesError, enumerate_downsets, enumerate_pairs
 from tests.planning.problems import chain, option, problems
 
 
@@ -55,13 +55,29 @@ def test_too_many_downsets_are_refused() -> None:
     """A fan of 16 leaves is refused in words that say what would work."""
     layers = tuple(Layer(id=i, options=(option(),)) for i in range(17))
     edges = tuple(Edge(source=0, target=i, bytes=1.0) for i in range(1, 17))
-    with pytest.raises(InputError, match=r"more than 20000 downsets.*use the equal planner"):
+    message = r"more than 20000 downsets.*merge layers that always run together"
+    with pytest.raises(TooManyStagesError, match=message):
         enumerate_downsets(LayerGraph(layers=layers, edges=edges))
 
 
-def test_too_many_pairs_are_refused() -> None:
-    """A fan of 14 leaves has few enough downsets but too many pairs of them."""
-    layers = tuple(Layer(id=i, options=(option(),)) for i in range(14))
+def test_extra_edges_order_layers() -> None:
+    """Three layers that the graph leaves free and two edges put in a row have four downsets."""
+    graph = LayerGraph(layers=tuple(Layer(id=i, options=(option(),)) for i in (5, 3, 9)))
+    assert len(enumerate_downsets(graph)) == 8
+    ordered = enumerate_downsets(graph, [(9, 5), (5, 3)])
+    assert ordered.members.tolist() == [
+        [False, False, False],
+        [False, True, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+    assert ordered.level_starts.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_too_many_pairs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph may have few enough downsets but too many pairs of them."""
+    monkeypatch.setattr(downsets_module, "MOST_PAIRS", 1_000)
+    layers = tuple(Layer(id=i, options=(option(),)) for i in range(8))
     downsets = enumerate_downsets(LayerGraph(layers=layers))
-    with pytest.raises(InputError, match=r"16384 downsets with more than 4000000 nested pairs"):
+    with pytest.raises(TooManyStagesError, match=r"256 downsets with more than 1000 nested pairs"):
         enumerate_pairs(downsets)

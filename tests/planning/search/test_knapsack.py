@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diaulos.planning.search.steps import steps_between
 from diaulos.planning.search.knapsack import choose_options
 
 Instance = tuple[NDArray[np.int64], NDArray[np.int64], int]
@@ -51,33 +50,6 @@ def test_equals_the_best_of_all_choices(instance: Instance) -> None:
             assert (found.time, found.memory, found.options) == best
         assert found.time <= best[0] * (1 + 1e-12)
         assert found.memory <= limit
-
-
-@given(instances())
-def test_steps_bound_the_time(instance: Instance) -> None:
-    """Steps until the memory fits are a choice that fits; with the last one cut, a bound."""
-    times, memory, limit = instance
-    best = choose_options(times, memory, limit)
-    if best is None:
-        return
-    steps = increments(times, memory[None])
-    excess = int(steps.start_memory.sum()) - limit
-    saved = np.concatenate([[0], np.cumsum(steps.memory[0])])
-    paid = np.concatenate([[0], np.cumsum(steps.time[0])]) + int(steps.fastest.sum())
-    last = int(np.argmax(saved >= excess))
-    assert paid[max(last - 1, 0)] <= best.time <= paid[last]
-    cut = np.interp(excess, saved[: last + 1], paid[: last + 1]) if last else paid[0]
-    assert cut <= best.time * (1 + 1e-9)
-
-
-def test_steps_ascend_in_price() -> None:
-    """Steps that save more for less time come first, and each layer's own stay in order."""
-    times = np.array([[1, 4, 9], [2, 3, 3]])
-    memory = np.array([[[9, 3, 0], [8, 7, 1]]])
-    steps = increments(times, memory)
-    assert steps.layer[0].tolist() == [1, 0, 0, 1]
-    assert steps.time[0].tolist() == [1, 3, 5, 0]
-    assert steps.memory[0].tolist() == [7, 6, 3, 0]
 
 
 def test_times_equal_in_the_whole_stage_are_ties() -> None:
