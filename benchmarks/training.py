@@ -24,7 +24,8 @@ from diaulos.planning.plan import Plan, Stage
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.schedules.timeline import Timeline
 from diaulos.training.groups import make_groups
-from diaulos.training.job import TrainingJob, train_rank
+from diaulos.training.job import TrainingJob
+from diaulos.training.rank import train_rank
 from diaulos.training.records import read_measured_timeline
 from diaulos.units import format_seconds
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from diaulos.schedules.torch_csv import format_torch_csv as format_torch_csv
     from diaulos.schedules.torch_csv import parse_torch_csv as parse_torch_csv
     from diaulos.training.job import TrainingJob as TrainingJob
-    from diaulos.training.job import train_rank as train_rank
+    from diaulos.training.rank import train_rank as train_rank
     from diaulos.units import parse_bandwidth as parse_bandwidth
     from diaulos.units import parse_bytes as parse_bytes
 
@@ -70,7 +70,7 @@ _HOMES = {
     "simulate_plan": "diaulos.schedules.plans",
     "profile": "diaulos.pricing.measure",
     "TrainingJob": "diaulos.training.job",
-    "train_rank": "diaulos.training.job",
+    "train_rank": "diaulos.training.rank",
 }
 """Where each public name lives."""
 

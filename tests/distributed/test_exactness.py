@@ -6,7 +6,6 @@ over two replicas do not depend on their order, and the gradient norm sums the s
 same order whatever the stages are.
 """
 
-import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -15,15 +14,23 @@ import torch
 
 from diaulos.training.serial import train_serially
 from tests.distributed.jobs import assert_bit_equal, run_jobs
-from tests.training.toy import toy_job
+from tests.training.toy import CONFIG, toy_job
 
 OPTIMIZERS = {
     "adamw_foreach": partial(torch.optim.AdamW, lr=1e-2, foreach=True),
     "adamw_fused": partial(torch.optim.AdamW, lr=1e-2, fused=True),
     "momentum": partial(torch.optim.SGD, lr=1e-1, momentum=0.9),
 }
-CASES = list(itertools.product(OPTIMIZERS, [None, 0.1], [False, True]))
-"""Optimizer, clipping, recomputation."""
+DEEP = replace(CONFIG, layers=6)
+CASES = [
+    ("adamw_foreach", None, False),
+    ("adamw_foreach", 0.1, True),
+    ("adamw_fused", None, True),
+    ("adamw_fused", 0.1, False),
+    ("momentum", None, False),
+    ("momentum", 0.1, True),
+]
+"""Optimizer, clipping, recomputation: every pair of two of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,17 +57,20 @@ def _jobs(schedule, replicas, microbatches):
 
 def _check(schedule, replicas, microbatches):
     jobs = _jobs(schedule, replicas, microbatches)
-    runs = {}
-    for case, job, outcomes in zip(CASES, jobs, run_jobs(jobs, ranks=sum(replicas)), strict=True):
-        if case[:2] not in runs:  # the first has no recomputation, which must change nothing
-            runs[case[:2]] = train_serially(job)
-        run = runs[case[:2]]
-        limits = next(job.schedules()).in_flight_limits
-        for outcome in outcomes:
-            assert_bit_equal(outcome, run)
-            assert outcome.peak_in_flight <= limits[outcome.stage]
-            assert outcome.versions_alive <= (2 if schedule == "2bw" else 1)
-            assert outcome.storages == (2 if schedule == "2bw" else 1)
+    for job, outcomes in zip(jobs, run_jobs(jobs, ranks=sum(replicas)), strict=True):
+        _check_outcomes(job, outcomes, train_serially(job))
+
+
+def _check_outcomes(job, outcomes, run):
+    """Every rank holds what the serial run holds, with no more in flight and alive than stated."""
+    schedule = next(job.schedules())
+    for rank, outcome in enumerate(outcomes):
+        assert_bit_equal(outcome, run)
+        position = job.shape.position_of(rank)
+        kept = max(schedule.weight_versions[stage] for stage in outcome.stages)
+        assert outcome.peak_in_flight <= schedule.in_flight_limits[position]
+        assert outcome.versions_alive <= kept
+        assert outcome.storages <= kept
 
 
 @pytest.mark.parametrize("slack", [-1, 0, 1])
@@ -79,7 +89,7 @@ def test_flushed_schedules_equal_the_undelayed_run(schedule, replicas, microbatc
 
 
 @pytest.mark.parametrize("replicas", [(2, 1), (1, 2), (1, 2, 1)])
-@pytest.mark.parametrize("schedule", ["1f1b", "2bw"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "2bw"])
 def test_stages_of_unequal_width_equal_the_serial_run(schedule, replicas):
     """Microbatch j on replica j mod d of each stage changes no number."""
     _check(schedule, replicas, 2)
@@ -101,3 +111,40 @@ def test_a_flush_in_between_changes_no_number():
     run = train_serially(job)
     for outcome in run_jobs([job], ranks=2)[0]:
         assert_bit_equal(outcome, run)
+
+
+OTHER_SCHEDULES = {
+    "interleaved": 2,
+    "breadth-first": 2,
+    "pipedream": 1,
+    "pipedream-vertical": 1,
+    "zb-h1": 1,
+    "zb-h2": 1,
+    "zb-v": 2,
+    "dualpipe-v": 2,
+}
+"""With the stages that each rank holds."""
+
+
+def _other_jobs(depth, width):
+    """Every schedule on a pipeline of this depth, with m = d and, on its own, fewer and more."""
+    for number, (schedule, chunks) in enumerate(OTHER_SCHEDULES.items()):
+        yield toy_job(
+            schedule,
+            (width,) * depth * chunks,
+            (1, depth, 2 * depth + 1)[number % 3],
+            batches=3,
+            make_optimizer=OPTIMIZERS["momentum"],
+            clip_norm=None if schedule.startswith("pipedream") else 0.1,
+            recompute=number % 2 == 1,
+            config=DEEP,
+            chunks=chunks,
+        )
+
+
+@pytest.mark.parametrize(("depth", "width"), [(2, 1), (2, 2), (4, 1)])
+def test_every_other_schedule_equals_the_serial_run(depth, width):
+    """Several stages a rank, backwards in halves and stashed weights change no number."""
+    jobs = list(_other_jobs(depth, width))
+    for job, outcomes in zip(jobs, run_jobs(jobs, ranks=depth * width), strict=True):
+        _check_outcomes(job, outcomes, train_serially(job))

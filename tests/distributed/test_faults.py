@@ -16,7 +16,8 @@ from diaulos.models.gpt import GPTConfig, summed_cross_entropy
 from diaulos.pricing.processes import LocalRank, RankError, join_group, run_ranks
 from diaulos.training.failures import RunError
 from diaulos.training.groups import make_groups
-from diaulos.training.job import TrainingJob, train_rank
+from diaulos.training.job import TrainingJob
+from diaulos.training.rank import train_rank
 from diaulos.training.records import StepRecord
 from tests.training.toy import CONFIG, toy_job
 

@@ -7,8 +7,8 @@ import torch
 
 from diaulos.errors import InputError
 from diaulos.models.gpt import gpt
-from diaulos.training.job import parameter_names, stage_forms
 from diaulos.training.links import TensorForm
+from diaulos.training.rank import parameter_names, stage_forms
 from diaulos.training.stage import place_layers
 from tests.training.toy import CONFIG, toy_job
 

@@ -76,6 +76,7 @@ def toy_job(
     make_optimizer: partial[torch.optim.Optimizer] = partial(torch.optim.AdamW, lr=1e-2),
     clip_norm: float | None = None,
     config: GPTConfig = CONFIG,
+    chunks: int | None = None,
 ) -> TrainingJob:
     """A job over a pipeline of these replicas; `microbatches` is per replica of the widest."""
     model = gpt(config)
@@ -90,4 +91,5 @@ def toy_job(
         batches=batches,
         make_optimizer=make_optimizer,
         clip_norm=clip_norm,
+        chunks=chunks,
     )

@@ -44,10 +44,28 @@ class PipelineShape:
                 )
 
     @staticmethod
-    def of(plan: Plan) -> "PipelineShape":
-        """The shape of a plan, one stage a rank."""
-        replicas = tuple(stage.data_parallel for stage in plan.stages)
-        return PipelineShape(replicas=replicas, microbatches=plan.microbatches)
+    def of(plan: Plan, *, chunks: int = 1, folded: bool = False) -> "PipelineShape":
+        """The shape of a plan of which `chunks` stages share a rank."""
+        degrees = tuple(stage.data_parallel for stage in plan.stages)
+        if chunks < 1 or len(degrees) % chunks:
+            raise InputError(
+                f"chunks is {chunks} and the plan has {len(degrees)} stages",
+                "each rank holds as many stages as any other",
+                f"plan {max(chunks, 1)} stages for each rank, or take other chunks",
+            )
+        shape = PipelineShape(
+            replicas=degrees[: len(degrees) // chunks],
+            microbatches=plan.microbatches,
+            chunks=chunks,
+            folded=folded,
+        )
+        for stage, (degree, home) in enumerate(zip(degrees, shape.homes, strict=True)):
+            if degree != shape.replicas[home]:
+                raise InputError(
+                    f"stage {stage} has {degree} replicas and stage {home} {shape.replicas[home]}",
+                    "stages that share a rank have the same data-parallel degree",
+                )
+        return shape
 
     @property
     def depth(self) -> int:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.training.groups import make_groups
-from diaulos.training.job import TrainingJob, train_rank
+from diaulos.training.job import TrainingJob
+from diaulos.training.rank import train_rank
 from diaulos.training.serial import train_serially
 
 Gradients = dict[tuple[int, str], Tensor]

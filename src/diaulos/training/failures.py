@@ -23,12 +23,12 @@ class RunError(CheckError):
 class Failure:
     """The first failure of a run."""
 
-    rank: int
-    stage: int
+    rank: str
+    """As messages call it, with its stages."""
     reason: str
 
     def __str__(self) -> str:
-        return f"rank {self.rank} (stage {self.stage}) {self.reason}"
+        return f"{self.rank} {self.reason}"
 
 
 class FailureBoard:
@@ -97,7 +97,7 @@ class FailureBoard:
                 return
 
     def _write(self, rank: int, reason: str) -> Failure:
-        failure = Failure(rank=rank, stage=self._groups.shape.stage_of(rank), reason=reason)
+        failure = Failure(rank=self._groups.named(rank), reason=reason)
         stored = self._groups.store.compare_set(_FAILURE, "", json.dumps(asdict(failure)))
         return Failure(**json.loads(stored))
 

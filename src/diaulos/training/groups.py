@@ -45,37 +45,29 @@ class Groups:
     forward: dist.ProcessGroup
     backward: dist.ProcessGroup
     replicas: dist.ProcessGroup | None
-    """The ranks that hold the same stage; None where there is only one."""
+    """The ranks that hold the same stages; None where there is only one."""
     world: dist.ProcessGroup
 
     @property
-    def stage(self) -> int:
-        """The stage of this rank."""
-        return self.shape.stage_of(self.rank)
-
-    @property
-    def is_first_stage(self) -> bool:
-        """Whether it takes the inputs of the model."""
-        return self.stage == 0
-
-    @property
-    def is_last_stage(self) -> bool:
-        """Whether it computes the loss."""
-        return self.stage == self.shape.stages - 1
+    def stages(self) -> tuple[int, ...]:
+        """The stages of this rank, input end first."""
+        return self.shape.stages_of(self.rank)
 
     @property
     def is_first_replica(self) -> bool:
-        """Whether it speaks for its stage in sums over stages."""
+        """Whether it speaks for its stages in sums over stages."""
         return self.shape.replica_of(self.rank) == 0
 
     @property
     def is_speaker(self) -> bool:
         """Whether it is the one rank that reports the run: it has the loss."""
-        return self.is_last_stage and self.is_first_replica
+        return self.rank == self.shape.ranks_of(self.shape.stages - 1)[0]
 
     def named(self, rank: int) -> str:
         """How messages call a rank."""
-        return f"rank {rank} (stage {self.shape.stage_of(rank)})"
+        stages = self.shape.stages_of(rank)
+        noun = "stage" if len(stages) == 1 else "stages"
+        return f"rank {rank} ({noun} {', '.join(map(str, stages))})"
 
 
 def make_groups(
@@ -97,8 +89,8 @@ def make_groups(
     everyone = list(range(shape.ranks))
     forward, backward, world = (dist.new_group(everyone, timeout=timeout) for _ in range(3))
     replicas = None
-    for stage in range(shape.stages):
-        members = list(shape.ranks_of(stage))
+    for position in range(shape.depth):
+        members = list(shape.ranks_of(position))
         if len(members) > 1:  # every rank takes part in making every group, in the same order
             group = dist.new_group(members, timeout=timeout)
             replicas = group if rank in members else replicas

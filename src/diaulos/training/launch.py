@@ -14,7 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 from diaulos.errors import CheckError, DiaulosError, InputError
 from diaulos.training.console import Console
 from diaulos.training.groups import make_groups
-from diaulos.training.job import train_rank
+from diaulos.training.rank import train_rank
 from diaulos.training.run_file import RunFile
 
 

@@ -18,6 +18,7 @@ from diaulos.training.groups import Groups
 
 _RECEIVES_AHEAD = 2
 """Receives posted before they are needed: the next of each direction."""
+_TAGS = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +43,27 @@ class TensorForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageForms:
-    """What a rank believes enters and leaves its stage."""
+    """What a rank believes enters and leaves one of its stages."""
 
     input: TensorForm
     output: TensorForm
 
 
-def shake_hands(groups: Groups, forms: StageForms) -> None:
+def shake_hands(groups: Groups, forms: Mapping[int, StageForms]) -> None:
     """Compare what both ends of every edge expect; the same `RunError` on every rank otherwise.
 
-    A receive into a buffer of another size or type would be silent garbage, or end the process.
+    `forms` are those of this rank's stages. A receive into a buffer of another size or type would
+    be silent garbage, or end the process.
     """
     key = "diaulos/handshake/{}"
-    message = {
-        side: [list(form.shape), form.dtype]
-        for side, form in (("input", forms.input), ("output", forms.output))
-    }
+    message = {stage: [_view(form.input), _view(form.output)] for stage, form in forms.items()}
     groups.store.set(key.format(groups.rank), json.dumps(message))
     views = [json.loads(groups.store.get(key.format(rank))) for rank in range(groups.shape.ranks)]
-    for sender in range(groups.shape.ranks):
-        for receiver in range(groups.shape.ranks):
-            if groups.shape.stage_of(receiver) == groups.shape.stage_of(sender) + 1:
-                sent = TensorForm(*_form(views[sender]["output"]))
-                expected = TensorForm(*_form(views[receiver]["input"]))
+    for stage in range(groups.shape.stages - 1):
+        for sender in groups.shape.ranks_of(stage):
+            for receiver in groups.shape.ranks_of(stage + 1):
+                sent = _form(views[sender][str(stage)][1])
+                expected = _form(views[receiver][str(stage + 1)][0])
                 if sent != expected:
                     raise RunError(
                         f"{groups.named(sender)} sends {sent} and {groups.named(receiver)} "
@@ -73,11 +72,13 @@ def shake_hands(groups: Groups, forms: StageForms) -> None:
                     )
 
 
-def _form(view: list[object]) -> tuple[tuple[int, ...], str]:
+def _view(form: TensorForm) -> tuple[list[int], str]:
+    return list(form.shape), form.dtype
+
+
+def _form(view: tuple[list[int], str]) -> TensorForm:
     shape, dtype = view
-    assert isinstance(shape, list)
-    assert isinstance(dtype, str)
-    return tuple(shape), dtype
+    return TensorForm(tuple(shape), dtype)
 
 
 @dataclass(slots=True)
@@ -90,17 +91,20 @@ class _Posted:
 
 
 class Links:
-    """The messages of one rank, in the order of its action list, tagged by microbatch.
+    """The messages of one rank, in the order of its action list, tagged by microbatch and border.
 
     Receives are posted ahead, since a send only completes against a posted receive. A sent tensor
     is held until the peer is known to have it: when something arrives that the peer sends later,
     and at the latest when its batch is updated.
     """
 
-    def __init__(self, groups: Groups, forms: StageForms, board: FailureBoard) -> None:
+    def __init__(
+        self, groups: Groups, forms: Mapping[int, StageForms], board: FailureBoard
+    ) -> None:
         self._groups = groups
         self._forms = forms
         self._board = board
+        self._shape = groups.shape
         self._upcoming: deque[Action] = deque()
         self._receiving: dict[Action, _Posted] = {}
         self._sending: dict[Action, _Posted] = {}
@@ -108,6 +112,7 @@ class Links:
 
     def expect(self, schedule: Schedule) -> None:
         """Begin to receive for a schedule."""
+        self._shape = schedule.shape
         actions = schedule.actions[self._groups.rank]
         self._upcoming.extend(action for action in actions if action.kind.is_receive)
         self._proven = sends_proven_by(schedule, self._groups.rank)
@@ -124,19 +129,19 @@ class Links:
 
     def send(self, action: Action, tensor: Tensor) -> None:
         """Start to send a tensor; it must not be changed afterwards."""
-        forwards = action.kind is Kind.SEND_FORWARD
-        agreed = self._forms.output if forwards else self._forms.input
+        agreed = self._form(action)
         form = TensorForm.of(tensor)
         if form != agreed:
             raise CheckError(f"it would send {form}, and {agreed} was agreed on for this edge")
-        peer = self._peer(action.stage + (1 if forwards else -1), action)
+        receive = action.matching_receive()
+        peer = self._shape.rank_of(receive.stage, receive.number)
         tensor = tensor.contiguous()
-        work = self._start(dist.isend, tensor, peer, action, forwards=forwards)
+        work = self._start(dist.isend, tensor, peer, action)
         self._sending[action] = _Posted(work, tensor, peer)
 
     def settle_batch(self, batch: int) -> None:
         """Let go of what was sent for a batch and all before it; every rank is done with it."""
-        last = (batch + 1) * self._groups.shape.microbatches
+        last = (batch + 1) * self._shape.microbatches
         for action in [action for action in self._sending if action.number < last]:
             self._settle(action)
 
@@ -147,29 +152,32 @@ class Links:
     def _post_ahead(self) -> None:
         while self._upcoming and len(self._receiving) < _RECEIVES_AHEAD:
             action = self._upcoming.popleft()
-            forwards = action.kind is Kind.RECEIVE_FORWARD
-            peer = self._peer(action.stage + (-1 if forwards else 1), action)
-            form = self._forms.input if forwards else self._forms.output
-            tensor = form.empty(self._groups.device)
-            work = self._start(dist.irecv, tensor, peer, action, forwards=forwards)
+            send = action.matching_send()
+            peer = self._shape.rank_of(send.stage, send.number)
+            tensor = self._form(action).empty(self._groups.device)
+            work = self._start(dist.irecv, tensor, peer, action)
             self._receiving[action] = _Posted(work, tensor, peer)
 
+    def _form(self, action: Action) -> TensorForm:
+        forms = self._forms[action.stage]
+        return forms.output if _is_behind(action) else forms.input
+
     def _start(
-        self,
-        operation: Callable[..., dist.Work | None],
-        tensor: Tensor,
-        peer: int,
-        action: Action,
-        *,
-        forwards: bool,
+        self, operation: Callable[..., dist.Work | None], tensor: Tensor, peer: int, action: Action
     ) -> dist.Work:
-        group = self._groups.forward if forwards else self._groups.backward
+        runs_forward = action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
+        group = self._groups.forward if runs_forward else self._groups.backward
         try:
-            work = operation(tensor, peer, group=group, tag=action.number)
+            work = operation(tensor, peer, group=group, tag=self._tag(action))
         except RuntimeError as error:
             raise self._board.blame(str(action), error, peer=peer) from error
         assert work is not None
         return work
+
+    def _tag(self, action: Action) -> int:
+        """The same on both ends, and another for each of the messages that are under way."""
+        border = action.stage if _is_behind(action) else action.stage - 1
+        return (action.number * self._shape.stages + border) % _TAGS
 
     def _wait(self, posted: _Posted, action: Action) -> None:
         try:
@@ -177,5 +185,7 @@ class Links:
         except RuntimeError as error:
             raise self._board.blame(str(action), error, peer=posted.peer) from error
 
-    def _peer(self, stage: int, action: Action) -> int:
-        return self._groups.shape.rank_of(stage, action.number)
+
+def _is_behind(action: Action) -> bool:
+    """Whether a message passes the border behind its stage, and not the one before it."""
+    return action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_BACKWARD)

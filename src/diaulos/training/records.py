@@ -39,6 +39,8 @@ class RankRecorder:
         self.rank = rank
         self.events: list[Event] = []
         self.steps: list[StepRecord] = []
+        self.peak_in_flight = 0
+        self._busy_seconds = 0.0
         # Wall-clock time of day, so that ranks agree; advanced by a clock that never jumps.
         self._epoch_seconds = time.time() - time.perf_counter()
         self._file = None
@@ -62,12 +64,21 @@ class RankRecorder:
         """The time in seconds."""
         return self._epoch_seconds + time.perf_counter()
 
-    def action(self, action: Action, start_seconds: float) -> float:
-        """Note an action that ends now; gives its seconds."""
+    def note_in_flight(self, count: int) -> None:
+        """Note how many microbatches are in flight."""
+        self.peak_in_flight = max(self.peak_in_flight, count)
+
+    def take_busy_seconds(self) -> float:
+        """The seconds of all actions since this was asked last."""
+        busy, self._busy_seconds = self._busy_seconds, 0.0
+        return busy
+
+    def action(self, action: Action, start_seconds: float) -> None:
+        """Note an action that ends now."""
         event = Event(self.rank, action, start_seconds, self.now())
         self.events.append(event)
+        self._busy_seconds += event.seconds
         self._write({"action": str(action), "start": event.start_seconds, "end": event.end_seconds})
-        return event.seconds
 
     def step(self, record: StepRecord) -> None:
         """Note a step, and make all that was noted so far readable to others."""

@@ -1,38 +1,44 @@
 """What ranks tell each other once per batch: gradients over replicas, norms over stages."""
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import SimpleQueue
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
+from diaulos.training.workers import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """The gradients of one stage after its last backward of a batch."""
+
+    gradients: list[Tensor]
+    summed: "Future[None]"
+    """Done when they are summed over the replicas, in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShare:
-    """What one rank has at hand after its last backward of a batch."""
+    """What one rank has at hand when all its stages have handed over a batch."""
 
-    gradients: list[Tensor]
+    stages: Mapping[int, HandedOver]
     loss: float
     """The part of the batch's mean loss that this rank has computed."""
     busy_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSums:
-    """The same on every rank, but for the gradients, which are those of the rank's stage."""
+class BatchTotals:
+    """Of all ranks together; the same on every rank."""
 
-    gradients: list[Tensor]
     squared_norms: Tensor
     """Of each parameter of the whole model, in the order of its layers."""
     loss: float
     busy_seconds: float
-    """Of all ranks together."""
 
     @property
     def gradient_norm(self) -> float:
@@ -41,57 +47,55 @@ class BatchSums:
 
 
 class BatchReducer:
-    """Sums batch after batch on a thread of its own, beside the computations of the next batch.
+    """Sums batch after batch on threads of its own, beside the computations of the next batch.
 
     Every sum has a fixed order whatever the stages are: the squared norm of a parameter is
     computed by the first replica of its stage and added to zeros from all other ranks, and two
     replicas' gradients are added in either order with the same result.
     """
 
-    def __init__(self, groups: Groups, first_parameter: int, parameters: int) -> None:
+    def __init__(
+        self, groups: Groups, parameters: Sequence[str], names: Mapping[int, Sequence[str]]
+    ) -> None:
+        """`parameters` are those of the whole model in order, `names` those of each own stage."""
         self._groups = groups
-        self._first_parameter = first_parameter
-        self._parameters = parameters
-        self._tasks: SimpleQueue[tuple[BatchShare, Future[BatchSums]] | None] = SimpleQueue()
-        # A daemon: when a run fails, this thread may wait for a peer that is gone.
-        self._thread = threading.Thread(target=self._work, name="reduction", daemon=True)
-        self._thread.start()
+        self._parameters = len(parameters)
+        place = {name: index for index, name in enumerate(parameters)}
+        self._places = {stage: [place[name] for name in own] for stage, own in names.items()}
+        # Two: under PipeDream a stage does not wait for what others have still to hand over.
+        self._over_replicas = Worker("sums over replicas")
+        self._over_stages = Worker("sums over stages")
 
-    def start(self, share: BatchShare) -> "Future[BatchSums]":
-        """Begin to sum a batch; every rank does so for the same batches in the same order."""
-        future: Future[BatchSums] = Future()
-        self._tasks.put((share, future))
-        return future
+    def hand_over(self, gradients: list[Tensor]) -> HandedOver:
+        """Begin to sum the gradients of a stage; its replicas all do so in the same order."""
+        summed = self._over_replicas.submit(lambda: self._sum_over_replicas(gradients))
+        return HandedOver(gradients=gradients, summed=summed)
+
+    def total(self, share: BatchShare) -> "Future[BatchTotals]":
+        """Begin to sum a batch over all ranks, which do so for the same batches in order."""
+        return self._over_stages.submit(lambda: self._total(share))
 
     def close(self) -> None:
-        """End the thread after what was started."""
-        self._tasks.put(None)
-        self._thread.join()
+        """End the threads after what was started."""
+        self._over_replicas.close()
+        self._over_stages.close()
 
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            share, future = task
-            try:
-                future.set_result(self._sum(share))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
-                future.set_exception(error)
-
-    def _sum(self, share: BatchShare) -> BatchSums:
+    def _sum_over_replicas(self, gradients: list[Tensor]) -> None:
         if self._groups.replicas is not None:
-            sum_in_one_message(share.gradients, self._groups.replicas)
+            sum_in_one_message(gradients, self._groups.replicas)
+
+    def _total(self, share: BatchShare) -> BatchTotals:
         vector = torch.zeros(self._parameters + 2, dtype=torch.float64)
-        if self._groups.is_first_replica:
-            first = self._first_parameter
-            vector[first : first + len(share.gradients)] = squared_norms(share.gradients)
+        for stage, handed_over in share.stages.items():
+            handed_over.summed.result()
+            if self._groups.is_first_replica:
+                vector[self._places[stage]] = squared_norms(handed_over.gradients)
         vector[-2], vector[-1] = share.loss, share.busy_seconds
         vector = vector.to(self._groups.device)
         dist.all_reduce(vector, group=self._groups.world)
         vector = vector.cpu()
-        return BatchSums(
-            gradients=share.gradients,
-            squared_norms=vector[:-2],
-            loss=float(vector[-2]),
-            busy_seconds=float(vector[-1]),
+        return BatchTotals(
+            squared_norms=vector[:-2], loss=float(vector[-2]), busy_seconds=float(vector[-1])
         )
 
 

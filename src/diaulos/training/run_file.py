@@ -4,7 +4,8 @@ format = "diaulos.run/1"
 plan = "plan.json"            # paths are relative to the run file
 graph = "graph.json"
 folder = "run"                # records and the resolved configuration
-schedule = "2bw"              # or 1f1b, gpipe
+schedule = "2bw"              # or any other that `diaulos simulate` knows
+chunks = 1                    # optional: stages of the plan that share a rank
 batches = 40
 microbatch_size = 4
 clip_norm = 1.0               # optional
@@ -50,7 +51,7 @@ _REQUIRED = (
     "data",
     "optimizer",
 )
-_OPTIONAL = ("clip_norm", "seed", "timeout_seconds")
+_OPTIONAL = ("chunks", "clip_norm", "seed", "timeout_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
         graph=stored.graph,
         plan=stored.plan,
         schedule=fields["schedule"].text(),
+        chunks=fields["chunks"].integer(minimum=1) if "chunks" in fields else None,
         data=TokenBatches(data=data, seed=seed, microbatch_size=size),
         microbatch_size=size,
         batches=fields["batches"].integer(minimum=1),

@@ -1,21 +1,24 @@
 """The same training in one process, written without a pipeline: what every run is compared with.
 
-A batch is computed microbatch by microbatch on the weights that the schedule's law names, the
-gradients are summed replica by replica as the plan's stages would, and the update is applied to
-the newest weights: W(t+1) = W(t) - step(grad f_t(W(max(t - delay, 0)))).
+The gradient of an update is computed microbatch by microbatch on the weights that the schedule's
+law names for each stage, summed replica by replica as the plan's stages would, and applied to the
+newest weights: W(t+1) = W(t) - step(grad f_t(W(max(t - delay, 0)))).
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from diaulos.schedules.generators import generate
+from diaulos.schedules.schedule import Schedule
 from diaulos.training.job import TrainingJob
 from diaulos.training.reduction import clip_coefficient, squared_norms
-from diaulos.training.stage import PlacedLayer, StageModule, place_layers
+from diaulos.training.stage import StageModule, place_layers
+
+Tensors = dict[str, Tensor]
+"""By parameter name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +26,11 @@ class SerialRun:
     """All that a serial run has computed."""
 
     losses: list[float]
-    gradients: list[dict[str, Tensor]]
-    """Of each batch, summed and not clipped, by parameter name."""
-    versions: list[dict[str, Tensor]]
+    gradients: list[Tensors]
+    """Of each update, summed and not clipped."""
+    versions: list[Tensors]
     """The weights after 0, 1, 2, ... updates."""
-    optimizer_state: dict[str, dict[str, Tensor]]
+    optimizer_state: dict[str, Tensors]
 
 
 def train_serially(job: TrainingJob) -> SerialRun:
@@ -37,21 +40,25 @@ def train_serially(job: TrainingJob) -> SerialRun:
     operation sees the same numbers, and sums are taken in the same order (a sum of two does not
     depend on it).
     """
-    delay = generate(job.schedule, job.shape, 1).gradient_delays[0]
     placed = place_layers(job.model, job.graph, job.plan)
     module = StageModule([layer for stage in placed for layer in stage], job.seed)
     names = [name for name, _ in module.named_weights()]
     newest = [parameter for _, parameter in module.named_weights()]
+    stage_of_layer = {
+        layer.spec.name: stage for stage, layers in enumerate(placed) for layer in layers
+    }
+    stages = {name: stage_of_layer[name.partition(".")[0]] for name in names}
     computing = copy.deepcopy(module)
     optimizer = job.make_optimizer(newest)
     losses, gradients, versions = [], [], [_snapshot(names, newest)]
-    for batch in range(job.batches):
-        used = versions[max(batch - delay, 0)]
-        _load(computing, used)
-        loss, summed = _batch_gradients(job, placed, computing, batch)
+    for update in range(job.updates):
+        delays = job.first_schedule.gradient_delays
+        used = {name: max(update - delays[stage], 0) for name, stage in stages.items()}
+        _load(computing, {name: versions[version][name] for name, version in used.items()})
+        loss, summed = _update_gradients(job, computing, update, stages)
         losses.append(loss)
-        gradients.append(dict(zip(names, [gradient.clone() for gradient in summed], strict=True)))
-        _apply(job, optimizer, newest, summed)
+        gradients.append({name: gradient.clone() for name, gradient in summed.items()})
+        _apply(job, optimizer, newest, list(summed.values()))
         versions.append(_snapshot(names, newest))
     state = {
         name: dict(optimizer.state[parameter])
@@ -60,51 +67,50 @@ def train_serially(job: TrainingJob) -> SerialRun:
     return SerialRun(losses=losses, gradients=gradients, versions=versions, optimizer_state=state)
 
 
-def _batch_gradients(
-    job: TrainingJob,
-    placed: tuple[tuple[PlacedLayer, ...], ...],
-    module: StageModule,
-    batch: int,
-) -> tuple[float, list[Tensor]]:
-    """The loss of a batch and its gradients, summed as the replicas of each stage sum them."""
-    degrees = _degree_of_each_parameter(job, placed, module)
-    parameters = [parameter for _, parameter in module.named_weights()]
-    partial_sums: list[dict[int, Tensor]] = [{} for _ in parameters]
-    last_degree = job.shape.replicas[-1]
-    losses = [0.0] * last_degree
-    for microbatch in range(job.plan.microbatches):
-        inputs, targets = job.data(batch, microbatch)
-        loss = job.model.loss(module(inputs), targets) / job.tokens_per_batch
+def _update_gradients(
+    job: TrainingJob, module: StageModule, update: int, stages: Mapping[str, int]
+) -> tuple[float, Tensors]:
+    """The loss of an update and its gradients, summed as the replicas of each stage sum them."""
+    each = job.microbatches_per_update
+    objective = job.objective
+    losses, gradients = [], []
+    for microbatch in range(update * each, (update + 1) * each):
+        loss = objective.loss(module(objective.inputs(microbatch)), microbatch)
         loss.backward()  # type: ignore[no-untyped-call]
-        losses[microbatch % last_degree] += float(loss.detach())
-        for parameter, degree, sums in zip(parameters, degrees, partial_sums, strict=True):
-            assert parameter.grad is not None
-            replica = microbatch % degree
-            if replica in sums:
-                sums[replica] += parameter.grad
-            else:
-                sums[replica] = parameter.grad
-            parameter.grad = None
-    summed = [_sum_in_order([sums[r] for r in sorted(sums)]) for sums in partial_sums]
-    return sum(losses), summed
+        losses.append(float(loss.detach()))
+        gradients.append(_take_gradients(module))
+    summed = {}
+    for name, stage in stages.items():
+        by_replica = _orders(job.first_schedule, stage)
+        sums = [_sum([gradients[index][name] for index in order]) for order in by_replica]
+        summed[name] = _sum(sums)
+    degree = job.shape.replicas[job.shape.homes[-1]]
+    return sum(sum(losses[replica::degree]) for replica in range(degree)), summed
 
 
-def _degree_of_each_parameter(
-    job: TrainingJob, placed: tuple[tuple[PlacedLayer, ...], ...], module: StageModule
-) -> list[int]:
-    degree_of_layer = {
-        layer.spec.name: degree
-        for layers, degree in zip(placed, job.shape.replicas, strict=True)
-        for layer in layers
-    }
+def _take_gradients(module: StageModule) -> Tensors:
+    gradients = {}
+    for name, parameter in module.named_weights():
+        assert parameter.grad is not None
+        gradients[name] = parameter.grad
+        parameter.grad = None
+    return gradients
+
+
+def _orders(schedule: Schedule, stage: int) -> list[list[int]]:
+    """The microbatches of an update in the order of their backwards, by replica of a stage."""
+    each = schedule.shape.microbatches
     return [
-        degree_of_layer[name]
-        for name, layer in zip(module.names, module.layers, strict=True)
-        for _ in layer.parameters()
+        [
+            action.number
+            for action in schedule.actions[rank]
+            if action.stage == stage and action.kind.ends_backward and action.number < each
+        ]
+        for rank in schedule.shape.ranks_of(stage)
     ]
 
 
-def _sum_in_order(tensors: Sequence[Tensor]) -> Tensor:
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
     total = tensors[0]
     for tensor in tensors[1:]:
         total = total + tensor
@@ -126,13 +132,13 @@ def _apply(
         parameter.grad = None
 
 
-def _snapshot(names: Sequence[str], parameters: Sequence[Tensor]) -> dict[str, Tensor]:
+def _snapshot(names: Sequence[str], parameters: Sequence[Tensor]) -> Tensors:
     return {
         name: parameter.detach().clone() for name, parameter in zip(names, parameters, strict=True)
     }
 
 
-def _load(module: StageModule, weights: dict[str, Tensor]) -> None:
+def _load(module: StageModule, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in module.named_weights():
             parameter.copy_(weights[name])

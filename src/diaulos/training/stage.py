@@ -75,6 +75,11 @@ class StageModule(nn.Module):
             hidden = run_layer(layer, hidden, recompute=recompute)
         return hidden
 
+    def recomputed_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the layers that the backward runs again."""
+        pairs = zip(self.layers, self.recomputed, strict=True)
+        return [weight for layer, again in pairs if again for weight in layer.parameters()]
+
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters with names that are unique in the whole model: `block_3.norm.weight`."""
         for name, layer in zip(self.names, self.layers, strict=True):

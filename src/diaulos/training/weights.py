@@ -1,7 +1,7 @@
 """The weight versions of a stage: which are alive, where they are, and how the next is made.
 
 Version v is what the weights are after v updates. It lives in bank v mod n, n being the number of
-versions that the schedule keeps (1 with a flush, 2 for 2BW):
+versions that the schedule keeps of the stage: 1 with a flush, d - r under PipeDream, 2 for 2BW:
 
     forward and backward of batch t   read version max(t-1, 0)      bank (t-1) mod 2
     update t reads version t          and the gradients of batch t  bank  t    mod 2
@@ -54,9 +54,14 @@ class WeightVersions:
         """How many banks there are."""
         return len(self._banks)
 
+    @property
+    def alive(self) -> range:
+        """The versions that are there, the newest last."""
+        return range(max(self.newest - self.kept + 1, 0), self.newest + 1)
+
     def lease(self, version: int) -> Lease:
         """The module that holds a version, kept from being overwritten until it is released."""
-        if not max(self.newest - self.kept + 1, 0) <= version <= self.newest:
+        if version not in self.alive:
             raise CheckError(
                 f"version {version} of the weights is not alive; the newest is {self.newest} and "
                 f"{self.kept} are kept"

@@ -1,0 +1,143 @@
+"""One rank of a training job: everything built from the plan, and run."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from diaulos.errors import InputError
+from diaulos.models.layers import LayeredModel
+from diaulos.training.executor import Executor
+from diaulos.training.failures import FailureBoard
+from diaulos.training.groups import Groups
+from diaulos.training.job import TrainingJob
+from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
+from diaulos.training.records import RankRecorder, StepRecord
+from diaulos.training.reduction import BatchReducer
+from diaulos.training.stage import PlacedLayer, StageModule, place_layers
+from diaulos.training.updates import GradientObserver, StepObserver, Updater
+from diaulos.training.weights import WeightVersions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRank:
+    """What a rank holds after a run."""
+
+    groups: Groups
+    weights: Mapping[int, WeightVersions]
+    """By stage."""
+    steps: list[StepRecord]
+    peak_in_flight: int
+
+
+def train_rank(
+    job: TrainingJob,
+    groups: Groups,
+    *,
+    folder: Path | None = None,
+    observe_gradients: GradientObserver | None = None,
+    observe_step: StepObserver | None = None,
+) -> TrainedRank:
+    """Run a job on this rank of a run; every rank calls it. Records go to `folder`.
+
+    Raises `RunError`, the same on every rank, naming the rank that failed first.
+    """
+    placed = place_layers(job.model, job.graph, job.plan)
+    forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
+    shake_hands(groups, forms)
+    weights = {stage: _weights(job, placed[stage], stage, groups) for stage in groups.stages}
+    names = parameter_names(job.model)
+    with (
+        RankRecorder(groups.rank, folder) as recorder,
+        _closing(FailureBoard(groups)) as board,
+        _closing(
+            BatchReducer(groups, names, {stage: held.names for stage, held in weights.items()})
+        ) as reducer,
+    ):
+        links = Links(groups, forms, board)
+        updater = Updater(
+            groups=groups,
+            weights=weights,
+            links=links,
+            reducer=reducer,
+            board=board,
+            recorder=recorder,
+            parameter_names=names,
+            tokens_per_update=job.tokens_per_update,
+            clip_norm=job.clip_norm,
+            observe_gradients=observe_gradients,
+            observe_step=observe_step,
+        )
+        executor = Executor(
+            groups=groups,
+            weights=weights,
+            links=links,
+            updater=updater,
+            objective=job.objective,
+            board=board,
+            recorder=recorder,
+        )
+        dist.barrier(group=groups.world)
+        for schedule in job.schedules():
+            executor.run(schedule)
+    return TrainedRank(
+        groups=groups,
+        weights=weights,
+        steps=recorder.steps,
+        peak_in_flight=recorder.peak_in_flight,
+    )
+
+
+def _weights(
+    job: TrainingJob, layers: tuple[PlacedLayer, ...], stage: int, groups: Groups
+) -> WeightVersions:
+    module = StageModule(layers, job.seed).to(groups.device)
+    kept = job.first_schedule.weight_versions[stage]
+    return WeightVersions(module, kept, job.make_optimizer)
+
+
+def parameter_names(model: LayeredModel) -> tuple[str, ...]:
+    """The names of all parameters of a model, in the order of its layers."""
+    names: list[str] = []
+    for spec in model.layers:
+        with torch.device("meta"):
+            names += [f"{spec.name}.{name}" for name, _ in spec.build().named_parameters()]
+    return tuple(names)
+
+
+def stage_forms(
+    job: TrainingJob, placed: tuple[tuple[PlacedLayer, ...], ...], stage: int
+) -> StageForms:
+    """What enters and leaves a stage, found by running the layers up to it without data."""
+    inputs, _ = job.model.example(job.microbatch_size)
+    hidden: Tensor = inputs.to("meta")
+    for index, layers in enumerate(placed):
+        entering = TensorForm.of(hidden)
+        for layer in layers:
+            with torch.device("meta"):
+                module = layer.spec.build()
+            try:
+                hidden = module(hidden)
+            except RuntimeError as error:
+                raise InputError(
+                    f"layer {layer.spec.name} on stage {index} cannot take {TensorForm.of(hidden)}",
+                    str(error).splitlines()[0],
+                ) from error
+        if index == stage:
+            break
+    return StageForms(input=entering, output=TensorForm.of(hidden))
+
+
+Helper = TypeVar("Helper", FailureBoard, BatchReducer)
+
+
+@contextmanager
+def _closing(helper: Helper) -> Iterator[Helper]:
+    """Close a helper with a thread, unless an error leaves: then peers may never answer it."""
+    yield helper
+    helper.close()

@@ -1,0 +1,173 @@
+"""What a rank does at the end of a batch: hand over its gradients, update, write down the step."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from diaulos.errors import CheckError
+from diaulos.schedules.actions import Action
+from diaulos.schedules.schedule import Schedule
+from diaulos.training.failures import FailureBoard
+from diaulos.training.groups import Groups
+from diaulos.training.links import Links
+from diaulos.training.records import RankRecorder, StepRecord
+from diaulos.training.reduction import (
+    BatchReducer,
+    BatchShare,
+    BatchTotals,
+    HandedOver,
+    clip_coefficient,
+    squared_norms,
+)
+from diaulos.training.weights import WeightVersions
+
+GradientObserver = Callable[[int, Sequence[str], Sequence[Tensor]], None]
+"""Sees batch, names and summed gradients before they are clipped and applied."""
+StepObserver = Callable[[StepRecord], None]
+Result = TypeVar("Result")
+
+
+class Updater:
+    """The batches of one rank, from the last backward of each stage to the record of the step."""
+
+    def __init__(
+        self,
+        *,
+        groups: Groups,
+        weights: Mapping[int, WeightVersions],
+        links: Links,
+        reducer: BatchReducer,
+        board: FailureBoard,
+        recorder: RankRecorder,
+        parameter_names: Sequence[str],
+        tokens_per_update: int,
+        clip_norm: float | None,
+        observe_gradients: GradientObserver | None,
+        observe_step: StepObserver | None,
+    ) -> None:
+        self._groups = groups
+        self._weights = weights
+        self._links = links
+        self._reducer = reducer
+        self._board = board
+        self._recorder = recorder
+        self._parameter_names = parameter_names
+        self._tokens_per_update = tokens_per_update
+        self._clip_norm = clip_norm
+        self._observe_gradients = observe_gradients
+        self._observe_step = observe_step
+        self._schedule: Schedule | None = None
+        self._losses: defaultdict[int, float] = defaultdict(float)
+        """By batch, what this rank has added to it."""
+        self._handed_over: defaultdict[int, dict[int, HandedOver]] = defaultdict(dict)
+        """By batch and stage; what is updated is taken out."""
+        self._totals: dict[int, Future[BatchTotals]] = {}
+        self._ends: dict[int, float] = {}
+        """By batch, when this rank had done its last backward."""
+        self._unrecorded: deque[int] = deque()
+        self._last_end = recorder.now()
+
+    def begin(self, schedule: Schedule) -> None:
+        """Get ready for the batches of a schedule."""
+        self._schedule = schedule
+        self._last_end = self._recorder.now()
+
+    def add_loss(self, batch: int, loss: Tensor) -> None:
+        """Note what a microbatch adds to the loss of its batch."""
+        self._losses[batch] += float(loss)
+
+    def hand_over(self, action: Action) -> None:
+        """Begin to sum the gradients of a stage."""
+        assert self._schedule is not None
+        batch = action.number
+        version = self._schedule.version_of(action.stage, batch * self._schedule.shape.microbatches)
+        handed_over = self._handed_over[batch]
+        gradients = self._weights[action.stage].take_gradients(version)
+        handed_over[action.stage] = self._reducer.hand_over(gradients)
+        if len(handed_over) == len(self._groups.stages):
+            share = BatchShare(
+                stages=dict(handed_over),
+                loss=self._losses.pop(batch, 0.0),
+                busy_seconds=self._recorder.take_busy_seconds(),
+            )
+            self._totals[batch] = self._reducer.total(share)
+            self._ends[batch] = self._recorder.now()
+
+    def update(self, action: Action) -> None:
+        """Make the next version of a stage's weights, when all that it needs is summed."""
+        batch, weights = action.number, self._weights[action.stage]
+        gradients = self._handed_over[batch][action.stage].gradients
+        norms, norm = self._norms(action)
+        start = self._recorder.now()
+        self._check_finite(norms)
+        if self._observe_gradients is not None:
+            self._observe_gradients(batch, weights.names, gradients)
+        coefficient = clip_coefficient(norm, self._clip_norm)
+        if coefficient is not None:
+            torch._foreach_mul_(gradients, coefficient)
+        weights.update(gradients)
+        self._recorder.action(action, start)
+        del self._handed_over[batch][action.stage]
+        if not self._handed_over[batch]:
+            self._end_batch(batch)
+
+    def finish(self) -> None:
+        """Write down the steps whose totals were not waited for."""
+        while self._unrecorded:
+            batch = self._unrecorded.popleft()
+            self._record(batch, self._wait(self._totals.pop(batch), f"the end of batch {batch}"))
+
+    def _norms(self, action: Action) -> tuple[Mapping[str, float], float]:
+        """The squared norms that are known at an update, by parameter, and the global norm."""
+        batch, stage = action.number, action.stage
+        assert self._schedule is not None
+        if self._schedule.updates_stage_by_stage:
+            handed_over = self._handed_over[batch][stage]
+            self._wait(handed_over.summed, str(action))
+            squares = squared_norms(handed_over.gradients)
+            return dict(zip(self._weights[stage].names, squares.tolist(), strict=True)), 0.0
+        totals = self._wait(self._totals[batch], str(action))
+        squares = totals.squared_norms
+        return dict(zip(self._parameter_names, squares.tolist(), strict=True)), totals.gradient_norm
+
+    def _wait(self, future: "Future[Result]", action: str) -> Result:
+        try:
+            return future.result()
+        except RuntimeError as error:
+            raise self._board.blame(action, error) from error
+
+    def _check_finite(self, squared: Mapping[str, float]) -> None:
+        bad = [name for name, square in squared.items() if not square < float("inf")]
+        if bad:
+            names = ", ".join(bad[:10])
+            raise CheckError(f"the gradient is not finite in {len(bad)} parameters: {names}")
+
+    def _end_batch(self, batch: int) -> None:
+        del self._handed_over[batch]
+        self._unrecorded.append(batch)
+        while self._unrecorded and self._totals[self._unrecorded[0]].done():
+            done = self._unrecorded.popleft()
+            self._record(done, self._totals.pop(done).result())
+
+    def _record(self, batch: int, totals: BatchTotals) -> None:
+        self._links.settle_batch(batch)
+        end = self._ends.pop(batch)
+        step_seconds, self._last_end = end - self._last_end, end
+        weights = self._weights.values()
+        record = StepRecord(
+            batch=batch,
+            loss=totals.loss,
+            gradient_norm=totals.gradient_norm,
+            step_seconds=step_seconds,
+            tokens_per_second=self._tokens_per_update / step_seconds,
+            bubble_fraction=1.0 - totals.busy_seconds / (self._groups.shape.ranks * step_seconds),
+            weight_versions=max(held.peak_alive for held in weights),
+            in_flight=self._recorder.peak_in_flight,
+        )
+        self._recorder.step(record)
+        if self._observe_step is not None:
+            self._observe_step(record)
