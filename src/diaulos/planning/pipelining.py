@@ -19,6 +19,7 @@ This is fill, (m-1) times the bottleneck, and drain: for stages alike it is (m +
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 
 from diaulos.models.graph import Layer, Option
@@ -48,6 +49,10 @@ class Pipelining:
         if self.holds_whole_batch:
             return whole_batch
         return min(in_steady_state, whole_batch) if self.flushes else in_steady_state
+
+    def totals(self, degrees: Sequence[int]) -> tuple[int, ...]:
+        """`total` of each stage where these are the data-parallel degrees of all."""
+        return tuple(accumulate(reversed(degrees)))[::-1]
 
     def exposed_seconds(self, microbatch_seconds: float, weight_backward_seconds: float) -> float:
         """L: what all other stages wait for while the pipeline fills and drains."""

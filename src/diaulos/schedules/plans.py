@@ -1,7 +1,7 @@
 """The timeline of a plan: its stages' costs, and their schedule on its cluster."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -40,7 +40,11 @@ def plan_links(plan: Plan, cluster: Cluster) -> tuple[Link, ...]:
 
     Opposite directions do not wait for each other, also where the cluster says that they do.
     """
-    places = stage_places(plan, cluster)
+    return links_between(stage_places(plan, cluster))
+
+
+def links_between(places: Sequence[StagePlace]) -> tuple[Link, ...]:
+    """The links of `plan_links` of stages that stand at some places."""
     slower = (
         min(place.link_behind, after.link_before, key=lambda link: link.bandwidth_bytes_per_second)
         for place, after in pairwise(places)
@@ -57,25 +61,36 @@ def plan_costs(graph: LayerGraph, plan: Plan, cluster: Cluster) -> tuple[StageCo
     the parameters in 2 (d-1) messages.
     """
     places = stage_places(plan, cluster)
-    sent = _boundary_bytes(graph, plan)
+    later = [
+        {layer for stage in plan.stages[number + 1 :] for layer in stage.layers}
+        for number in range(len(plan.stages))
+    ]
     return tuple(
-        _stage_costs(graph, stage, output, place)
-        for stage, output, place in zip(plan.stages, sent, places, strict=True)
+        stage_costs(graph, stage, handed_on_bytes(graph, behind), place)
+        for stage, behind, place in zip(plan.stages, later, places, strict=True)
     )
 
 
-def _stage_costs(
+def handed_on_bytes(graph: LayerGraph, later: Collection[int]) -> float:
+    """What a stage hands to the next, before these layers: its own tensors and those passed on."""
+    return math.fsum(
+        edge.bytes for edge in graph.edges if edge.source not in later and edge.target in later
+    )
+
+
+def stage_costs(
     graph: LayerGraph, stage: Stage, output_bytes: float, place: StagePlace
 ) -> StageCosts:
+    """The costs of `plan_costs` of one stage, which hands so many bytes to the next."""
     options = [
         graph.layer(layer).option(stage.options[layer], stage.tensor_parallel)
         for layer in stage.layers
     ]
     replicas, speed = stage.data_parallel, place.group.speed
     seconds = math.fsum(option.seconds for option in options)
-    forward = math.fsum(map(_forward_seconds, options))
+    forward = math.fsum(map(forward_seconds, options))
     backward = max(seconds - forward, 0.0)
-    weights = min(math.fsum(map(_weight_seconds, options)), backward)
+    weights = min(math.fsum(map(weight_seconds, options)), backward)
     update = math.fsum(option.update_seconds for option in options)
     held = [option.fixed_memory for option in options]
     versions_bytes = math.fsum(memory.versions_bytes for memory in held)
@@ -105,27 +120,15 @@ def _ring_seconds(options: Sequence[Option], replicas: int, place: StagePlace) -
     return share * (seconds + link.latency_seconds)
 
 
-def _forward_seconds(option: Option) -> float:
+def forward_seconds(option: Option) -> float:
+    """Of a microbatch, as measured or as a part of all seconds."""
     known = option.forward_seconds
     return option.seconds / (4 if option.recompute else 3) if known is None else known
 
 
-def _weight_seconds(option: Option) -> float:
+def weight_seconds(option: Option) -> float:
     """Of the half of the backward that gives the gradients of the weights."""
     if option.weight_backward_seconds is not None:
         return option.weight_backward_seconds
     forwards = 2 if option.recompute else 1
-    return max(option.seconds - forwards * _forward_seconds(option), 0.0) / 2
-
-
-def _boundary_bytes(graph: LayerGraph, plan: Plan) -> tuple[float, ...]:
-    """What each stage hands to the next: its own tensors and those that only pass through."""
-    stage_of = {layer: index for index, stage in enumerate(plan.stages) for layer in stage.layers}
-    return tuple(
-        math.fsum(
-            edge.bytes
-            for edge in graph.edges
-            if stage_of[edge.source] <= boundary < stage_of[edge.target]
-        )
-        for boundary in range(len(plan.stages))
-    )
+    return max(option.seconds - forwards * forward_seconds(option), 0.0) / 2

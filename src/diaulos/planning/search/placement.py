@@ -1,7 +1,7 @@
 """One stage of a plan in the making: its exact options, time and memory."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -94,7 +94,7 @@ class Judge:
         least = int(self.space.settings[setting].least[placement.pair])
         self.lessons.add(
             setting,
-            int(self.space.contents(np.array([placement.pair]))[0]),
+            placement.pair,
             placement.in_flight,
             _NEVER if choice is None else choice.time - least,
         )
@@ -140,6 +140,10 @@ class Judge:
         """The stage of a plan that a placement stands for."""
         choice = self.choice(placement)
         assert choice is not None, "only stages that fit are built"
+        return self.stage_with(placement, choice.options)
+
+    def stage_with(self, placement: Placement, options: Sequence[int]) -> Stage:
+        """The same with other options, one for each layer, by index."""
         space, degree = self.space, self.space.degrees[placement.degree]
         layers = space.settings[degree.setting].layers
         order = space.problem.graph.topological_order
@@ -151,9 +155,9 @@ class Judge:
             tensor_parallel=layers.setting.tensor_parallel,
             options={
                 order[row]: layers.options[row][option].name
-                for row, option in zip(rows, choice.options, strict=True)
+                for row, option in zip(rows, options, strict=True)
             },
-            sharded_optimizer=_shards(space, rows, choice, degree.setting),
+            sharded_optimizer=_shards(space, rows, options, degree.setting),
             first_device=None if space.problem.cluster.is_flat else first,
         )
 
@@ -259,7 +263,7 @@ def buffer_bytes(space: Space, setting: int, rows: NDArray[np.int64]) -> float:
     return 2 * math.fsum(crossing.values())
 
 
-def _shards(space: Space, rows: NDArray[np.int64], choice: StageChoice, setting: int) -> bool:
+def _shards(space: Space, rows: NDArray[np.int64], options: Sequence[int], setting: int) -> bool:
     """Whether sharding the optimizer over the replicas saves memory."""
     layers = space.settings[setting].layers
     return (
@@ -267,6 +271,6 @@ def _shards(space: Space, rows: NDArray[np.int64], choice: StageChoice, setting:
         and layers.setting.data_degrees[0] > 1
         and any(
             layers.options[row][option].fixed_memory.optimizer_bytes > 0
-            for row, option in zip(rows, choice.options, strict=True)
+            for row, option in zip(rows, options, strict=True)
         )
     )
