@@ -145,7 +145,7 @@ class _Judging:
         within = self.costs.most_in_flight(
             outer[fast], inner[fast], slack[fast], surely=self.surely
         )
-        self.lessons.lower(index, space.contents(pair[fast]), slack[fast], within)
+        self.lessons.lower(index, pair[fast], slack[fast], within)
         degrees = np.array(self.costs.layers.setting.data_degrees)
         last[fast] = space.last_total(within, degrees[position[fast]])
         return last

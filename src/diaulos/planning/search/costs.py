@@ -90,17 +90,6 @@ class LayerCosts:
         unfit: NDArray[np.bool_] = self.missing | too_much
         return unfit
 
-    @property
-    def prices(self) -> NDArray[np.float64]:
-        """All that decides the choice of options, a row for each layer."""
-        columns = (
-            self.times.astype(np.float64),
-            self.activation_bytes,
-            self.fixed_bytes,
-            self.temporary_bytes,
-        )
-        return np.concatenate(columns, axis=1)
-
 
 def settings(problem: PlanningProblem) -> Iterator[Setting]:
     """The settings that cover all degrees and places of a problem."""

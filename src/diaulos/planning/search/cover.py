@@ -44,7 +44,7 @@ class Cover:
         space: Space, scope: Scope, threshold: Threshold, lessons: Lessons, limits: Limits
     ) -> "Cover":
         """All labels under a threshold that stay within the limits."""
-        labels = Labels(len(space.downsets), space.line.first_ends() * space.weight)
+        labels = Labels(space.line.first_ends() * space.weight)
         growth = Growth(
             space=space,
             labels=labels,
@@ -55,7 +55,8 @@ class Cover:
         )
         used = []
         for downsets in _blocks(space, scope):
-            alive = labels.count > 0
+            alive = np.zeros(len(space.downsets), np.bool_)
+            alive[labels.rows.downset] = True
             alive[downsets] = True
             pairs = scope.of_downsets(downsets)
             pairs = pairs[alive[space.pairs.inner[pairs]]]

@@ -151,7 +151,7 @@ def _with_latencies(space: Space, rows: Rows, lessons: Lessons) -> Rows:
         pair = rows.pair[some]
         outer, inner = space.pairs.outer[pair], space.pairs.inner[pair]
         longer = costs.least_times(outer, inner, in_flight[some])
-        lessons.replace(index, space.contents(pair), in_flight[some], longer)
+        lessons.replace(index, pair, in_flight[some], longer)
         deferred = space.deferred[index][outer] - space.deferred[index][inner]
         rows.latency[some] += costs.least[pair] + longer - deferred
     return rows.take(~lessons.are_refused(rows.pair, rows.degree, in_flight))

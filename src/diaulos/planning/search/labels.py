@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SEGMENT = 1 << 40
+_ROWS, _PACKED = 7, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,27 +83,25 @@ class Rows:
 
 
 class Labels:
-    """All labels found so far, by downset; the `first` ones are those of the empty downset."""
+    """All labels found so far, ordered by downset; the `first` ones are those of the empty one."""
 
-    def __init__(self, downsets: int, first_packed: NDArray[np.int64]) -> None:
-        self.start = np.zeros(downsets, np.int64)
-        self.count = np.zeros(downsets, np.int64)
-        self.count[0] = self.first = self._size = len(first_packed)
-        self._data = np.zeros((7, 1024), np.int64)
-        self._data[1, : self.first] = first_packed
+    def __init__(self, first_packed: NDArray[np.int64]) -> None:
+        self.first = self._size = len(first_packed)
+        self._data = np.zeros((_ROWS, 1024), np.int64)
+        self._data[_PACKED, : self.first] = first_packed
 
     def __len__(self) -> int:
         return self._size
 
     @property
     def rows(self) -> Rows:
-        """The labels in the order in which they were added: by size of downset, downset, sum."""
+        """The labels in the order in which they were added: by downset, then by sum."""
         return Rows(self._data[:, : self._size])
 
     def of(self, downset: int) -> NDArray[np.int64]:
         """The labels of a downset."""
-        start = int(self.start[downset])
-        return np.arange(start, start + int(self.count[downset]))
+        known = self.rows.downset
+        return np.arange(known.searchsorted(downset), known.searchsorted(downset, side="right"))
 
     def least(self, downsets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least sum of degrees and the least packed number of each downset's labels."""
@@ -113,23 +112,21 @@ class Labels:
 
     def following(self, downsets: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each downset with each of its labels: its place in `downsets`, and the label."""
-        counts = self.count[downsets]
+        known = self.rows.downset
+        start = known.searchsorted(downsets)
+        counts = known.searchsorted(downsets, side="right") - start
         place = np.repeat(np.arange(len(downsets)), counts)
-        offset = self.start[downsets] - np.cumsum(counts) + counts
+        offset = start - counts.cumsum() + counts
         return place, np.arange(len(place)) + offset[place]
 
     def add(self, rows: Rows) -> None:
-        """Add the labels of some downsets, ordered by downset."""
+        """Add the labels of downsets that come after all that have some, ordered by downset."""
         end = self._size + len(rows)
         if end > self._data.shape[1]:
-            data = np.zeros((7, max(end, 2 * self._data.shape[1])), np.int64)
+            data = np.zeros((_ROWS, max(end, 2 * self._data.shape[1])), np.int64)
             data[:, : self._size] = self._data[:, : self._size]
             self._data = data
         self._data[:, self._size : end] = rows.data
-        downset = rows.downset
-        first = np.flatnonzero(np.concatenate([[True], downset[1:] != downset[:-1]]))
-        self.start[downset[first]] = self._size + first
-        self.count[downset[first]] = np.diff(first, append=len(rows))
         self._size = end
 
 
@@ -146,8 +143,8 @@ def unbeaten(rows: Rows, segment: NDArray[np.int64], *, keep_ties: bool) -> Rows
         return rows.take(_unbeaten_in_three(rows, segment))
     order = np.lexsort((rows.packed, rows.total, segment))
     value = (rows.packed - segment * _SEGMENT)[order]
-    least_before = np.minimum.accumulate(value)[:-1]
     keep = np.ones(len(order), np.bool_)
+    least_before = np.minimum.accumulate(value)[:-1]
     keep[1:] = value[1:] < least_before
     if keep_ties:
         place = (segment * _SEGMENT + rows.total)[order]

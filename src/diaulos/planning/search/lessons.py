@@ -15,9 +15,8 @@ class Lessons:
     """Exact times of stages: relaxed ones are judged by them from then on."""
 
     by_setting: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
-    """By setting: by content of the stage and number in flight, how much longer one microbatch
-    takes than `StageCosts.least`; very long where no options fit."""
-
+    """By setting: by pair and number in flight, how much longer one microbatch takes than
+    `StageCosts.least`; very long where no options fit."""
     refused: set[tuple[int, int, int]] = field(default_factory=set)
     """Pair, degree and number in flight of stages that no plan of use can have any more."""
 
@@ -39,36 +38,43 @@ class Lessons:
             result[place] = stage in self.refused
         return result
 
-    def add(self, setting: int, content: int, in_flight: int, longer: int) -> None:
-        """Remember what stages of one content take."""
-        self.by_setting.setdefault(setting, {})[content, in_flight] = longer
+    def add(self, setting: int, pair: int, in_flight: int, longer: int) -> None:
+        """Remember what a stage takes."""
+        self.by_setting.setdefault(setting, {})[pair, in_flight] = longer
 
     def lower(
         self,
         setting: int,
-        contents: NDArray[np.int64],
+        pairs: NDArray[np.int64],
         slack: Units,
         within: NDArray[np.int64],
     ) -> None:
-        """Take numbers in flight back, in place, with which stages are slower than their slack."""
-        for (content, in_flight), longer in self.by_setting.get(setting, {}).items():
-            rows = np.flatnonzero(contents == content)
-            too_slow = rows[longer > slack[rows]]
-            within[too_slow] = np.minimum(within[too_slow], in_flight - 1)
+        """Take numbers in flight back, in place, with which stages are slower than their slack.
+
+        `pairs` ascend.
+        """
+        known = self.by_setting.get(setting, {})
+        taught = np.array([pair for pair, _ in known], np.int64)
+        starts = pairs.searchsorted(taught).tolist()
+        ends = pairs.searchsorted(taught, side="right").tolist()
+        for ((_, in_flight), longer), start, end in zip(known.items(), starts, ends, strict=True):
+            for row in range(start, end):
+                if longer > slack[row] and within[row] >= in_flight:
+                    within[row] = in_flight - 1
 
     def replace(
         self,
         setting: int,
-        contents: NDArray[np.int64],
+        pairs: NDArray[np.int64],
         in_flight: NDArray[np.int64],
         longer: Units,
     ) -> None:
         """Put the known times, in place, where relaxed ones stand."""
         known = self.by_setting.get(setting)
         if known:
-            keys = np.array([content * _IN_FLIGHT + count for content, count in known])
+            keys = np.array([pair * _IN_FLIGHT + count for pair, count in known])
             order = np.argsort(keys)
-            times = np.array(list(known.values()))[order]
-            wanted = contents * _IN_FLIGHT + in_flight
-            place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-            longer[:] = np.where(keys[order][place] == wanted, times[place], longer)
+            keys, times = keys[order], np.array(list(known.values()))[order]
+            wanted = pairs * _IN_FLIGHT + in_flight
+            place = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
+            longer[:] = np.where(keys[place] == wanted, times[place], longer)

@@ -30,8 +30,6 @@ from diaulos.planning.search.threshold import Threshold
 
 _MOST_TIME = 2**62
 _ROUNDING = 1e-12
-_MOST_KINDS = 16
-_MOST_PAIRS_TO_COMPARE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +49,6 @@ class Space:
     """Time of one microbatch in the layers of a downset at least, as exposed by a flush."""
     deferred: Sequence[Units]
     """By setting: weight backward of each downset that fills the drain, twice."""
-    content: NDArray[np.int64] | None
-    """By pair, what its stage is made of; None where no two stages are known to be alike."""
     least_time: int
     """What no stage of a plan can all be faster than."""
 
@@ -84,13 +80,6 @@ class Space:
             for index, costs in enumerate(self.settings)
             for position, d in enumerate(costs.layers.setting.data_degrees)
         )
-
-    def contents(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the stages of some pairs are made of: alike ones have options of equal prices.
-
-        What is learned about a stage holds for all of one content.
-        """
-        return pairs if self.content is None else self.content[pairs]
 
     @cached_property
     def line(self) -> Line:
@@ -257,26 +246,10 @@ def build_space(
         least_work=least_work,
         least_latency=downsets.sums(np.maximum(latency, 0)),
         deferred=[downsets.sums(amounts) for amounts in deferred],
-        content=_contents(downsets, pairs, layers),
         least_time=max(
             int(least_work[-1]) // problem.cluster.devices, _least_time(problem, layers)
         ),
     )
-
-
-def _contents(
-    downsets: Downsets, pairs: Pairs, layers: Sequence[LayerCosts]
-) -> NDArray[np.int64] | None:
-    """Numbers for the multisets of layer kinds that stages are made of."""
-    kinds = np.concatenate([costs.prices for costs in layers], axis=1)
-    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
-    alike = all(costs.options_synchronise_alike for costs in layers)
-    if not alike or len(distinct) > _MOST_KINDS or len(pairs) > _MOST_PAIRS_TO_COMPARE:
-        return None
-    counts = downsets.sums(np.eye(len(distinct), dtype=np.int64)[kind.ravel()])
-    made_of = counts[pairs.outer] - counts[pairs.inner]
-    numbers: NDArray[np.int64] = np.unique(made_of, axis=0, return_inverse=True)[1].ravel()
-    return numbers
 
 
 def _least(layers: Sequence[LayerCosts], *, times_devices: bool) -> Units:

@@ -53,19 +53,19 @@ class StageCosts:
         if surely and not (self.layers.options_synchronise_alike and self.is_linear):
             return np.zeros(len(outer), np.int64)
         most = np.zeros(len(outer), np.int64)
-        alive = np.arange(len(outer))
-        for regime in self.regimes:
+        left = np.arange(len(outer))
+        for regime in reversed(self.regimes):
             found = regime.most_in_flight(
-                outer[alive],
-                inner[alive],
-                slack[alive],
+                outer[left],
+                inner[left],
+                slack[left],
                 self.layers.memory_limit_bytes,
                 surely=surely,
             )
             reached = found >= regime.first
-            most[alive[reached]] = found[reached]
-            alive = alive[found >= regime.last]
-            if not len(alive):
+            most[left[reached]] = found[reached]
+            left = left[~reached]
+            if not len(left):
                 break
         return most
 
