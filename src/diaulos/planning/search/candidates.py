@@ -14,6 +14,8 @@ from diaulos.planning.search.threshold import Threshold
 
 _ROUNDING = 1e-9
 _ROW = 1 << 32
+_FEW = 5_000
+"""So many degrees are judged at once rather than the smallest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,9 @@ def _smallest_degrees(
     most: Units,
 ) -> tuple[NDArray[np.int64], ...]:
     """Rows with the positions of degrees and their last sums: larger ones only where of use."""
+    if int((end - least).sum()) <= _FEW:
+        row, position = _ranges(least, end)
+        return row, position, judging.last_totals(pair[row], position)
     row, position = _ranges(least, np.minimum(least + 1, end))
     last = judging.last_totals(pair[row], position)
     end = end.copy()

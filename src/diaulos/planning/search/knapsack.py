@@ -7,6 +7,7 @@ choice is cheaper than the sum of each layer's cheapest option at that price.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from diaulos.planning.search.fixed_point import Units
 from diaulos.planning.search.steps import steps_between
 
 _FLOAT_ROUNDING = 2.0**-50
+_FEW_CHOICES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ def choose_options(
     Both arrays are (layers, options). Layers with fewer options than others repeat one.
     `other_time` is what the stage takes besides: times are equal if they are so in the whole.
     """
+    if times.shape[1] ** len(times) <= _FEW_CHOICES:
+        return _of_few(times, memory, limit, other_time)
     least_time, least_memory = times.min(axis=1), memory.min(axis=1)
     room = limit - int(least_memory.sum())
     if room < 0:
@@ -64,6 +68,29 @@ def choose_options(
         time=int(times[rows, options].sum()),
         memory=int(memory[rows, options].sum()),
     )
+
+
+def _of_few(times: Units, memory: Units, limit: int, other_time: int) -> Choice | None:
+    """The same by trying all choices, in the order of the source."""
+    choices = _all_choices(*times.shape)
+    rows = np.arange(len(times))
+    time, held = times[rows, choices].sum(axis=1), memory[rows, choices].sum(axis=1)
+    left = np.flatnonzero(held <= limit)
+    for amounts, other in ((time, other_time), (held, 0)):
+        if not len(left):
+            return None
+        most = _with_rounding(int(amounts[left].min()) + other) - other
+        left = left[amounts[left] <= most]
+    first = left[0]
+    options = tuple(choices[first].tolist())
+    return Choice(options=options, time=int(time[first]), memory=int(held[first]))
+
+
+@cache
+def _all_choices(layers: int, options: int) -> NDArray[np.int64]:
+    """Every choice of one of so many options for each layer, a row each."""
+    numbers = np.unravel_index(np.arange(options**layers), (options,) * layers)
+    return np.stack(numbers, axis=1).astype(np.int64)
 
 
 def _with_rounding(amount: int) -> int:

@@ -51,6 +51,9 @@ class Space:
     """By setting: weight backward of each downset that fills the drain, twice."""
     least_time: int
     """What no stage of a plan can all be faster than."""
+    all_replicas: int | None = None
+    """The most that all data-parallel degrees sum up to, where as many microbatches count as held
+    by all stages together (see `Pipelining.totals`); None where they count by stage."""
 
     @cached_property
     def devices(self) -> int:
@@ -60,7 +63,7 @@ class Space:
     @cached_property
     def replicas_limit(self) -> int:
         """The most that data-parallel degrees may sum up to."""
-        return self.problem.replicas_limit
+        return self.problem.replicas_limit if self.all_replicas is None else self.all_replicas
 
     @cached_property
     def weight(self) -> int:
@@ -119,7 +122,7 @@ class Space:
     def in_flight(self, total: int, degree: int) -> int:
         """Microbatches in flight on a replica where the degrees from the stage on sum up so."""
         return self.problem.pipelining.in_flight(
-            total, self.degrees[degree].data_parallel, self.problem.microbatches
+            total if self.all_replicas is None else self.all_replicas, self.degrees[degree].data_parallel, self.problem.microbatches
         )
 
     def numbers_in_flight(
@@ -127,6 +130,8 @@ class Space:
     ) -> NDArray[np.int64]:
         """The same for several."""
         data_parallel = self.replicas_of[degree]
+        if self.all_replicas is not None:
+            total = np.full(len(total), self.all_replicas)
         steady = -(-total // data_parallel)
         if not self.flushes:
             return steady
