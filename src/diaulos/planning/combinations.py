@@ -121,7 +121,7 @@ def price(
     data_parallel: int,
     total: int,
 ) -> Prices:
-    """What all combinations cost; `total` sums the data-parallel degrees from the stage on."""
+    """What all combinations cost; `total` is what `Pipelining.totals` says of the stage."""
     costs, d = problem.costs, data_parallel
     in_flight = problem.pipelining.in_flight(total, d, problem.microbatches)
     shards = d if problem.shard_optimizer else 1

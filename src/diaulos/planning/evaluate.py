@@ -126,6 +126,7 @@ def evaluate(
     A layer or option that the graph does not have is an `InputError`; so is a stage that finds no
     place on a cluster of several nodes.
     """
+    totals = pipelining.totals([stage.data_parallel for stage in plan.stages])
     prices = (
         price_stage(
             graph,
@@ -137,7 +138,7 @@ def evaluate(
             pipelining=pipelining,
         )
         for stage, place, total in zip(
-            plan.stages, stage_places(plan, cluster), plan.totals, strict=True
+            plan.stages, stage_places(plan, cluster), totals, strict=True
         )
     )
     return Evaluation(
@@ -158,7 +159,7 @@ def price_stage(
     costs: CostModel,
     pipelining: Pipelining,
 ) -> StagePrice:
-    """The price of one stage; `total` sums the data-parallel degrees of it and all later ones."""
+    """The price of one stage; `total` is what `Pipelining.totals` says of it."""
     replicas, speed = stage.data_parallel, place.group.speed
     options = chosen_options(graph, stage)
     entering, leaving = _crossing_bytes(graph, options, costs)

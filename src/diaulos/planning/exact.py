@@ -23,7 +23,7 @@ from diaulos.planning.lossless import contract
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
 from diaulos.planning.search.downsets import MOST_DOWNSETS, TooManyStagesError
-from diaulos.planning.search.flush import fastest_flush
+from diaulos.planning.search.flush import fastest_flush, fits_at_all_flushed
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.space import build_space
 from diaulos.planning.search.steady import fastest_steady, fits_at_all
@@ -60,7 +60,10 @@ def feasible(problem: PlanningProblem) -> bool:
     """
     contraction = next(contractions(problem))
     space = build_space(replace(problem, graph=contraction.graph), contraction.order_edges)
-    return space is not None and fits_at_all(Judge(space=space))
+    if space is None:
+        return False
+    fits = fits_at_all_flushed if space.flushes else fits_at_all
+    return fits(Judge(space=space))
 
 
 def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:

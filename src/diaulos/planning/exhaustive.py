@@ -80,6 +80,8 @@ class _Enumeration:
     """All plans of a problem; they grow from the output end."""
 
     problem: PlanningProblem
+    all_replicas: int | None = None
+    """The sum of all data-parallel degrees; known where what stages hold depends on it."""
     fastest_seconds: float = math.inf
     found: list[tuple[float, _Stages]] = field(default_factory=list)
     steps: int = 0
@@ -94,7 +96,11 @@ class _Enumeration:
 
     def best(self) -> Plan | None:
         """The plan that the rule picks."""
-        self._grow(tuple(range(len(self.problem.graph.layers))), None, (), 0.0, 0.0)
+        sums: Sequence[int | None] = (None,)
+        if self.problem.pipelining.defers_weight_backward:
+            sums = range(1, self.problem.replicas_limit + 1)
+        for self.all_replicas in sums:
+            self._grow(tuple(range(len(self.problem.graph.layers))), None, (), 0.0, 0.0)
         limit = self.fastest_seconds * (1 + RELATIVE_ROUNDING)
         plans = [stages for seconds, stages in self.found if seconds <= limit]
         if not plans:
@@ -131,6 +137,8 @@ class _Enumeration:
                 if latency + time > self.fastest_seconds * (1 + RELATIVE_ROUNDING):
                     continue
                 grown = ((last, choice), *stages)
+                if shape is None and self.all_replicas not in (None, last.total):
+                    continue
                 if shape is None:
                     self.fastest_seconds = min(self.fastest_seconds, latency + time)
                     self.found.append((latency + time, grown))
@@ -188,13 +196,14 @@ class _Enumeration:
         """The options that a stage may take between the nearest devices of its neighbours."""
         problem, d = self.problem, shape.data_parallel
         place = self._place_of(shape, before, behind)
-        in_flight = problem.pipelining.in_flight(shape.total, d, problem.microbatches)
+        total = shape.total if self.all_replicas is None else self.all_replicas
+        in_flight = problem.pipelining.in_flight(total, d, problem.microbatches)
         key = (*shape.order, in_flight, place)
         if key not in self._choices:
             some = self._combinations_of(shape)
             self._choices[key] = []
             if some is not None:
-                prices = price(problem, some, place, data_parallel=d, total=shape.total)
+                prices = price(problem, some, place, data_parallel=d, total=total)
                 limit = place.group.memory_bytes
                 self._choices[key] = list(choices(problem, some, prices, d, limit))
         return self._choices[key]

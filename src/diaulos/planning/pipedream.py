@@ -207,8 +207,13 @@ class _Memory:
         )
 
     def fits(self, total: int, replicas: int) -> NDArray[np.bool_]:
-        """Which stages fit, `total` being the sum of replicas from them on."""
+        """Which stages fit, `total` being the sum of replicas from them on.
+
+        Where those of all stages count, it is as if they were on all devices.
+        """
         problem = self.problem
+        if problem.pipelining.defers_weight_backward:
+            total = problem.replicas_limit
         count = problem.pipelining.in_flight(total, replicas, problem.microbatches)
         limit = problem.cluster.groups[0].memory_bytes
         held = self.activation_bytes * count + self.other_bytes

@@ -36,13 +36,13 @@ class Pipelining:
     holds_whole_batch: bool = False
     """Whether all forwards of a batch run before its backwards."""
     defers_weight_backward: bool = False
-    """Whether the backward of weights fills the drain."""
+    """Whether the backward of weights fills the drain; activations are held until then."""
 
     def in_flight(self, total: int, data_parallel: int, microbatches: int) -> int:
         """Microbatches in flight on a replica of a stage.
 
-        `total` is s, the sum of the data-parallel degrees of the stage and all later ones. Without
-        a flush it is ceil(s/d) (Piper, section 3); with one at most the N/d of a batch.
+        `total` is s, see `totals`. Without a flush it is ceil(s/d) (Piper, section 3); with one at
+        most the N/d of a batch.
         """
         in_steady_state = -(-total // data_parallel)
         whole_batch = -(-microbatches // data_parallel)
@@ -51,7 +51,14 @@ class Pipelining:
         return min(in_steady_state, whole_batch) if self.flushes else in_steady_state
 
     def totals(self, degrees: Sequence[int]) -> tuple[int, ...]:
-        """`total` of each stage where these are the data-parallel degrees of all."""
+        """Of each stage s, where these are the data-parallel degrees of all from the input end.
+
+        It is the sum of the degrees of the stage and all later ones. Where the backward of weights
+        is deferred, it is that of all stages: later stages warm up with fewer microbatches, and so
+        many more wait for the backward of their weights.
+        """
+        if self.defers_weight_backward:
+            return (sum(degrees),) * len(degrees)
         return tuple(accumulate(reversed(degrees)))[::-1]
 
     def exposed_seconds(self, microbatch_seconds: float, weight_backward_seconds: float) -> float:

@@ -130,8 +130,9 @@ def _memory_violations(
     """The stages that do not fit, as far as they can be priced at all."""
     found = []
     places = stage_places(plan, cluster)
+    totals = pipelining.totals([stage.data_parallel for stage in plan.stages])
     for number, (stage, place, total) in enumerate(
-        zip(plan.stages, places, plan.totals, strict=True)
+        zip(plan.stages, places, totals, strict=True)
     ):
         try:
             price = price_stage(

@@ -6,7 +6,7 @@ lowered from one plan to the next, each as far as a better plan needs, until non
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -44,10 +44,54 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
 
     Among plans as fast that are met: on the fewest devices, then with the fewest stages.
     """
+    if judge.space.problem.pipelining.defers_weight_backward:
+        return _fastest_of_all_sums(judge, watch)
+    best, is_proven = _fastest(judge, watch, _FOREVER)
+    return _outcome(best, judge.space.least_batch_time, is_proven=is_proven)
+
+
+def _fastest_of_all_sums(judge: Judge, watch: Watch) -> Outcome:
+    """The same where what stages hold depends on the sum of all data-parallel degrees.
+
+    Plans are searched under each limit on the sum, as if all reached it. There is a bound: the
+    least time if stages held less, as they do where only later ones count.
+    """
+    relaxed, is_bound = _fastest(judge, watch, _FOREVER)
+    if relaxed is None:
+        return _outcome(None, judge.space.least_batch_time, is_proven=is_bound)
+    bound = relaxed.time if is_bound else judge.space.least_batch_time
+    best: Found | None = None
+    for limited in _limited(judge, relaxed.plan):
+        try:
+            most = _FOREVER if best is None else best.time
+            found, is_proven = _fastest(limited, watch, most)
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            return _outcome(best, bound, is_proven=False)
+        if found is not None and (best is None or found.time < best.time):
+            best = found
+        if best is not None and best.time <= bound:
+            break
+        if not is_proven:
+            return _outcome(best, bound, is_proven=False)
+    return _outcome(best, bound, is_proven=True)
+
+
+def _limited(judge: Judge, plan: _Plan) -> Iterator[Judge]:
+    """Judges for each limit on the sum of degrees: that of a plan, then from the largest down."""
+    space = judge.space
+    first = sum(space.degrees[stage.degree].data_parallel for stage in plan)
+    for limited in (space.limited(first), *space.all_limited()):
+        yield replace(judge, space=limited)
+
+
+def _fastest(judge: Judge, watch: Watch, most: Fraction) -> tuple[Found | None, bool]:
+    """The plan of least batch time, where one takes at most `most`; and whether it is proven."""
     best: Found | None = None
     bound, is_proven = judge.space.least_batch_time, True
     try:
-        for found in _better_and_better(judge, _FOREVER, None):
+        for found in _better_and_better(judge, most, None):
             best = _first(found, best)
             watch.tell(
                 bound_seconds=judge.space.batch_seconds(bound),
@@ -60,9 +104,22 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
         if best is None:
             raise
         is_proven = False
+    return best, is_proven
+
+
+def _outcome(best: Found | None, bound: Fraction, *, is_proven: bool) -> Outcome:
+    """What is known; a proven plan is its own bound."""
     if best is None:
         return Outcome(plan=None, bound=bound, is_proven=is_proven)
     return Outcome(plan=best.plan, bound=best.time if is_proven else bound, is_proven=is_proven)
+
+
+def fits_at_all_flushed(judge: Judge) -> bool:
+    """Whether some plan keeps to the memory of its devices."""
+    return any(
+        next(_better_and_better(replace(judge, space=space), _FOREVER, None), None) is not None
+        for space in judge.space.all_limited()
+    )
 
 
 def fastest_of_depth(judge: Judge, stages: int, most: Fraction) -> Found | None:

@@ -1,7 +1,7 @@
 """All that the plans of a problem are made of, priced: what the exact search searches."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -52,8 +52,8 @@ class Space:
     least_time: int
     """What no stage of a plan can all be faster than."""
     all_replicas: int | None = None
-    """The most that all data-parallel degrees sum up to, where as many microbatches count as held
-    by all stages together (see `Pipelining.totals`); None where they count by stage."""
+    """The most that all data-parallel degrees sum up to, where stages hold as many microbatches as
+    if they did; None where those from the stage on count (see `Pipelining.totals`)."""
 
     @cached_property
     def devices(self) -> int:
@@ -119,10 +119,24 @@ class Space:
         times = self.problem.microbatches if self.flushes else 1
         return Fraction(self.least_time * times)
 
+    def limited(self, all_replicas: int) -> "Space":
+        """The space of plans whose data-parallel degrees sum up to at most so much."""
+        return replace(self, all_replicas=all_replicas)
+
+    def all_limited(self) -> Iterator["Space"]:
+        """Spaces that together hold all plans, where what stages hold depends on all of them."""
+        if not self.problem.pipelining.defers_weight_backward:
+            yield self
+            return
+        for most in range(self.problem.replicas_limit, 0, -1):
+            yield self.limited(most)
+
     def in_flight(self, total: int, degree: int) -> int:
         """Microbatches in flight on a replica where the degrees from the stage on sum up so."""
         return self.problem.pipelining.in_flight(
-            total if self.all_replicas is None else self.all_replicas, self.degrees[degree].data_parallel, self.problem.microbatches
+            total if self.all_replicas is None else self.all_replicas,
+            self.degrees[degree].data_parallel,
+            self.problem.microbatches,
         )
 
     def numbers_in_flight(
@@ -180,6 +194,8 @@ class Space:
         last: NDArray[np.int64] = np.minimum(data_parallel * in_flight, self.replicas_limit)
         if not self.flushes:
             return last
+        if self.all_replicas is not None:
+            last = np.where(last == self.replicas_limit, last, 0)
         whole_batch = in_flight >= self.problem.microbatches // data_parallel
         fewer = 0 if self.problem.pipelining.holds_whole_batch else last
         result: NDArray[np.int64] = np.where(whole_batch, self.replicas_limit, fewer)
