@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.data import write_tokens
@@ -128,6 +129,33 @@ def test_an_interrupt_ends_the_run_without_a_word_too_many(tmp_path):
     assert not any(_is_running(rank) for rank in ranks)
 
 
+def test_a_killed_run_is_resumed(tmp_path):
+    """After a kill the run goes on from its newest checkpoint, and ends as if never killed."""
+    path = _prepare(tmp_path, batches=60)
+    path.write_text(path.read_text() + "\n[checkpoints]\nevery_batches = 1\n")
+
+    def kill_after_a_checkpoint(_, ranks):
+        while not any((tmp_path / "run" / "checkpoints").glob("update_????????")):
+            time.sleep(0.02)
+        os.kill(ranks[1], signal.SIGKILL)
+
+    status, _, _ = _interrupt(path, kill_after_a_checkpoint)
+    assert status == 1
+    refused = _run("diaulos", "train", str(path))
+    assert refused.returncode == 2
+    assert "is there from an earlier run" in refused.stderr
+    done = _run("diaulos", "train", str(path), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "resuming from" in done.stdout
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = train_serially(read_run(path).job).losses
+    torch.set_num_threads(threads)
+    for steps in read_steps(tmp_path / "run"):
+        assert [step.batch for step in steps] == list(range(60))
+        assert [step.loss for step in steps] == expected
+
+
 def _children(pid):
     """The ranks that a launcher has started, by rank."""
     found = []
@@ -154,6 +182,7 @@ def _is_running(pid):
         ("[optimizer.adamw]", "[optimizer.adam]", "$.optimizer names adam; it names one optimizer"),
         ("clip_norm = 1.0", "clip = 1.0", "$ has the unknown key 'clip'"),
         ('"text.bin"', '"absent.bin"', "absent.bin: cannot be read"),
+        ("[data]", "[checkpoints]\nevery_batches = 0\n[data]", "every_batches is 0; it must be"),
     ],
 )
 def test_a_wrong_run_file_is_refused(old, new, message, tmp_path):

@@ -35,7 +35,9 @@ def test_without_delay_it_is_a_plain_loop_over_whole_batches():
         optimizer.step()
         assert abs(run.losses[batch] - float(loss.detach())) < 1e-5
     for name, parameter in model.named_weights():
-        torch.testing.assert_close(run.versions[-1][name].double(), parameter, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            run.versions[job.batches][name].double(), parameter, atol=1e-4, rtol=1e-3
+        )
 
 
 def test_with_delay_each_gradient_is_of_the_version_before():

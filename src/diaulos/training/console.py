@@ -13,9 +13,9 @@ _SECONDS_BETWEEN_LINES = 2.0
 class Console:
     """Prints the steps of a run, as the rank that has the loss sees them."""
 
-    def __init__(self, title: str, batches: int, stream: TextIO | None = None) -> None:
+    def __init__(self, title: str, updates: int, stream: TextIO | None = None) -> None:
         self._title = title
-        self._batches = batches
+        self._updates = updates
         self._stream = stream or sys.stdout
         self._live = self._stream.isatty()
         self._last_line_seconds = -_SECONDS_BETWEEN_LINES
@@ -23,7 +23,7 @@ class Console:
     def step(self, record: StepRecord) -> None:
         """Show a step."""
         now = time.monotonic()
-        is_last = record.batch == self._batches - 1
+        is_last = record.batch == self._updates - 1
         if self._live:
             self._stream.write("\r\x1b[K" + self._line(record) + ("\n" if is_last else ""))
         elif is_last or now - self._last_line_seconds >= _SECONDS_BETWEEN_LINES:
@@ -32,9 +32,9 @@ class Console:
         self._stream.flush()
 
     def _line(self, record: StepRecord) -> str:
-        width = len(str(self._batches))
+        width = len(str(self._updates))
         return (
-            f"{self._title}  step {record.batch + 1:>{width}}/{self._batches}"
+            f"{self._title}  step {record.batch + 1:>{width}}/{self._updates}"
             f"  loss {record.loss:.4f}  gradient norm {record.gradient_norm:.3g}"
             f"  {record.tokens_per_second:,.0f} tokens/s  bubble {record.bubble_fraction:.1%}"
         )

@@ -3,7 +3,11 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+
+import torch.distributed as dist
 
 from diaulos.errors import CheckError
 from diaulos.training.groups import Groups
@@ -54,6 +58,23 @@ class FailureBoard:
         """The error to raise for a failure of this rank's own."""
         reason = str(error) or type(error).__name__
         return RunError(str(self._write(self._groups.rank, f"failed in {action}: {reason}")))
+
+    @contextmanager
+    def reporting(self, action: str) -> Iterator[None]:
+        """Turn any failure of this rank's own into the error that `report` gives."""
+        try:
+            yield
+        except RunError:
+            raise
+        except Exception as error:  # whatever it was, the other ranks must hear of it
+            raise self.report(action, error) from error
+
+    def meet(self, place: str) -> None:
+        """Wait until every rank is here."""
+        try:
+            dist.barrier(group=self._groups.world)
+        except RuntimeError as error:
+            raise self.blame(place, error) from error
 
     def blame(self, action: str, error: BaseException, *, peer: int | None = None) -> RunError:
         """The error to raise when a connection failed: to a peer, or in a sum over all ranks."""

@@ -26,6 +26,9 @@ class Store(Protocol):
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Write a note where it still is as expected, and read it; "" expects none."""
 
+    def add(self, key: str, amount: int) -> int:
+        """Add to a number, and read it; all begin at 0."""
+
     def clone(self) -> "Store":
         """Another connection to the same notes."""
 

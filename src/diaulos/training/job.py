@@ -93,9 +93,9 @@ class TrainingJob:
             tokens_per_update=self.tokens_per_update,
         )
 
-    def schedules(self) -> Iterator[Schedule]:
-        """Checked schedules that together run all batches."""
-        for first in range(0, self.batches, self.batches_between_flushes):
+    def schedules(self, first_batch: int = 0) -> Iterator[Schedule]:
+        """Checked schedules that together run all batches from this one on."""
+        for first in range(first_batch, self.batches, self.batches_between_flushes):
             batches = min(self.batches_between_flushes, self.batches - first)
             schedule = generate(self.schedule, self.shape, batches, first)
             check(schedule)

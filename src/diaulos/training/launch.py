@@ -12,9 +12,11 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.rendezvous import rendezvous
 
 from diaulos.errors import CheckError, DiaulosError, InputError
+from diaulos.training.checkpoints import Checkpoint, latest_checkpoint
 from diaulos.training.console import Console
 from diaulos.training.groups import make_groups
 from diaulos.training.rank import train_rank
+from diaulos.training.resuming import check_resumable
 from diaulos.training.run_file import RunFile
 
 
@@ -49,7 +51,36 @@ def launch(arguments: list[str], ranks: int) -> None:
         raise CheckError(f"rank {rank} ended first, {how}; what it says stands above") from None
 
 
-def work(run: RunFile) -> None:
+def starting_point(run: RunFile, *, resume: bool) -> Checkpoint | None:
+    """The checkpoint to go on from, None for the start.
+
+    To resume is to go on from the newest checkpoint, or to start where there is none. An
+    `InputError` where the run cannot go on from it, or where a fresh start would mix two runs.
+    """
+    if run.checkpoints is None:
+        if resume:
+            raise InputError(
+                "the run has no checkpoints",
+                "only a run that writes some can be resumed",
+                "give it a [checkpoints] table",
+                where=str(run.path),
+            )
+        return None
+    checkpoint = latest_checkpoint(run.checkpoints.folder)
+    if checkpoint is None:
+        return None
+    if not resume:
+        raise InputError(
+            f"{checkpoint.path} is there from an earlier run",
+            "a run starts in a folder without checkpoints",
+            "go on from it with --resume, or name another folder",
+            where=str(run.path),
+        )
+    check_resumable(run.job, checkpoint)
+    return checkpoint
+
+
+def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
     """Be one rank of a run, as torchrun has numbered it; ends the process where the run fails."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher speaks for all ranks
     store, rank, world_size = next(rendezvous("env://", timeout=_timeout(run)))
@@ -61,7 +92,7 @@ def work(run: RunFile) -> None:
         timeout=_timeout(run),
     )
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    console = Console(run.job.schedule, run.job.batches)
+    console = Console(run.job.schedule, run.job.updates)
     device = torch.device("cpu")
     try:
         groups = make_groups(run.job.shape, store, device, timeout_seconds=run.timeout_seconds)
@@ -69,6 +100,8 @@ def work(run: RunFile) -> None:
             run.job,
             groups,
             folder=run.folder,
+            checkpoints=run.checkpoints,
+            resume_from=checkpoint,
             observe_step=console.step if groups.is_speaker else None,
         )
     except DiaulosError as error:

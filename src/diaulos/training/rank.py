@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.errors import InputError
 from diaulos.models.layers import LayeredModel
+from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.executor import Executor
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
@@ -19,6 +19,8 @@ from diaulos.training.job import TrainingJob
 from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
+from diaulos.training.resuming import load
+from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
 from diaulos.training.stage import PlacedLayer, StageModule, place_layers
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
@@ -40,25 +42,32 @@ def train_rank(
     groups: Groups,
     *,
     folder: Path | None = None,
+    checkpoints: CheckpointSettings | None = None,
+    resume_from: Checkpoint | None = None,
     observe_gradients: GradientObserver | None = None,
     observe_step: StepObserver | None = None,
 ) -> TrainedRank:
     """Run a job on this rank of a run; every rank calls it. Records go to `folder`.
 
-    Raises `RunError`, the same on every rank, naming the rank that failed first.
+    With `resume_from` it goes on from a checkpoint, which `check_resumable` has accepted. Raises
+    `RunError`, the same on every rank, naming the rank that failed first.
     """
     placed = place_layers(job.model, job.graph, job.plan)
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
     shake_hands(groups, forms)
     weights = {stage: _weights(job, placed[stage], stage, groups) for stage in groups.stages}
     names = parameter_names(job.model)
+    own_names = {stage: own.names for stage, own in weights.items()}
+    done = resume_from.description if resume_from else describe(job, 0)
     with (
-        RankRecorder(groups.rank, folder) as recorder,
+        RankRecorder(groups.rank, folder, resumed_updates=done.updates) as recorder,
         _closing(FailureBoard(groups)) as board,
-        _closing(
-            BatchReducer(groups, names, {stage: held.names for stage, held in weights.items()})
-        ) as reducer,
+        _closing(BatchReducer(groups, names, own_names)) as reducer,
+        _closing(Checkpointing(job, groups, weights, checkpoints)) as checkpointing,
     ):
+        with board.reporting("loading the checkpoint"):
+            if resume_from is not None:
+                load(weights.values(), resume_from)
         links = Links(groups, forms, board)
         updater = Updater(
             groups=groups,
@@ -70,6 +79,7 @@ def train_rank(
             parameter_names=names,
             tokens_per_update=job.tokens_per_update,
             clip_norm=job.clip_norm,
+            after_update=checkpointing.after_update,
             observe_gradients=observe_gradients,
             observe_step=observe_step,
         )
@@ -82,9 +92,12 @@ def train_rank(
             board=board,
             recorder=recorder,
         )
-        dist.barrier(group=groups.world)
-        for schedule in job.schedules():
+        board.meet("the start")
+        for schedule in job.schedules(done.batches):
             executor.run(schedule)
+        with board.reporting("the last checkpoint"):
+            checkpointing.finish()
+        board.meet("the end")
     return TrainedRank(
         groups=groups,
         weights=weights,
@@ -133,7 +146,7 @@ def stage_forms(
     return StageForms(input=entering, output=TensorForm.of(hidden))
 
 
-Helper = TypeVar("Helper", FailureBoard, BatchReducer)
+Helper = TypeVar("Helper", FailureBoard, BatchReducer, Checkpointing)
 
 
 @contextmanager

@@ -35,7 +35,8 @@ class StepRecord:
 class RankRecorder:
     """Actions with their times and steps of one rank, kept, and written to a file where asked."""
 
-    def __init__(self, rank: int, folder: Path | None) -> None:
+    def __init__(self, rank: int, folder: Path | None, *, resumed_updates: int = 0) -> None:
+        """With `resumed_updates` the file is gone on with, from so many updates on."""
         self.rank = rank
         self.events: list[Event] = []
         self.steps: list[StepRecord] = []
@@ -46,7 +47,10 @@ class RankRecorder:
         self._file = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = record_path(folder, rank).open("w", encoding="utf-8")
+            mode = "a" if resumed_updates else "w"
+            self._file = record_path(folder, rank).open(mode, encoding="utf-8")
+            if resumed_updates:
+                self._write({"resumed": resumed_updates})
 
     def __enter__(self) -> Self:
         return self
@@ -98,10 +102,12 @@ def record_path(folder: Path, rank: int) -> Path:
 
 
 def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeline:
-    """The measured timeline of a run, its first action at 0 seconds."""
+    """The measured timeline of a run since it was last resumed, its first action at 0 seconds."""
     events = []
     for rank in range(_ranks_recorded(folder)):
-        for line in _lines(folder, rank):
+        lines = _lines(folder, rank)
+        begin = max((i for i, line in enumerate(lines) if "resumed" in line), default=0)
+        for line in lines[begin:]:
             if "action" in line:
                 action = parse_action(line["action"])
                 events.append(Event(rank, action, line["start"], line["end"]))
@@ -116,11 +122,18 @@ def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeli
 
 
 def read_steps(folder: Path) -> list[list[StepRecord]]:
-    """The steps of a run, by rank."""
-    return [
-        [StepRecord(**line["step"]) for line in _lines(folder, rank) if "step" in line]
-        for rank in range(_ranks_recorded(folder))
-    ]
+    """The steps of a run, by rank; those that were done again after it was resumed count once."""
+    return [_steps(_lines(folder, rank)) for rank in range(_ranks_recorded(folder))]
+
+
+def _steps(lines: list[dict[str, Any]]) -> list[StepRecord]:
+    steps: list[StepRecord] = []
+    for line in lines:
+        if "resumed" in line:
+            steps = [step for step in steps if step.batch < line["resumed"]]
+        elif "step" in line:
+            steps.append(StepRecord(**line["step"]))
+    return steps
 
 
 def _ranks_recorded(folder: Path) -> int:

@@ -23,6 +23,10 @@ tokens = "text.bin"           # flat uint8 tokens, memory-mapped
 
 [optimizer.adamw]             # or [optimizer.sgd]
 learning_rate = 3e-4
+
+[checkpoints]                 # optional; without it there are none
+every_batches = 100           # and at the end
+kept = 2                      # optional: the newest of them
 """
 
 from collections.abc import Mapping
@@ -38,6 +42,7 @@ from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.planning.files import read_plan
 from diaulos.training.job import TrainingJob
 from diaulos.training.optimizers import SGD, AdamW
+from diaulos.training.saving import CheckpointSettings
 
 FORMAT = "diaulos.run/1"
 _REQUIRED = (
@@ -51,7 +56,7 @@ _REQUIRED = (
     "data",
     "optimizer",
 )
-_OPTIONAL = ("chunks", "clip_norm", "seed", "timeout_seconds")
+_OPTIONAL = ("checkpoints", "chunks", "clip_norm", "seed", "timeout_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,7 @@ class RunFile:
     path: Path
     job: TrainingJob
     folder: Path
+    checkpoints: CheckpointSettings | None
     timeout_seconds: float
 
 
@@ -86,10 +92,15 @@ def read_run(path: Path) -> RunFile:
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     timeout = fields["timeout_seconds"].number(above=0) if "timeout_seconds" in fields else 60.0
+    folder = path.parent / fields["folder"].text()
+    checkpoints = None
+    if "checkpoints" in fields:
+        checkpoints = _parse_checkpoints(fields["checkpoints"], folder / "checkpoints")
     return RunFile(
         path=path,
         job=_parse_job(fields, path.parent),
-        folder=path.parent / fields["folder"].text(),
+        folder=folder,
+        checkpoints=checkpoints,
         timeout_seconds=timeout,
     )
 
@@ -114,6 +125,13 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
         make_optimizer=optimizer.factory(),
         clip_norm=fields["clip_norm"].number(above=0) if "clip_norm" in fields else None,
         seed=seed,
+    )
+
+
+def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:
+    fields = value.fields(("every_batches",), ("kept",))
+    return CheckpointSettings(
+        folder=folder, **{key: count.integer(minimum=1) for key, count in fields.items()}
     )
 
 

@@ -6,6 +6,7 @@ newest weights: W(t+1) = W(t) - step(grad f_t(W(max(t - delay, 0)))).
 """
 
 import copy
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor
 
 from diaulos.schedules.schedule import Schedule
+from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.job import TrainingJob
 from diaulos.training.reduction import clip_coefficient, squared_norms
-from diaulos.training.stage import StageModule, place_layers
+from diaulos.training.resuming import stored_state
+from diaulos.training.stage import PlacedLayer, StageModule, place_layers
 
 Tensors = dict[str, Tensor]
 """By parameter name."""
@@ -26,15 +29,15 @@ class SerialRun:
     """All that a serial run has computed."""
 
     losses: list[float]
-    gradients: list[Tensors]
-    """Of each update, summed and not clipped."""
-    versions: list[Tensors]
-    """The weights after 0, 1, 2, ... updates."""
+    gradients: dict[int, Tensors]
+    """Summed and not clipped, by update, counted from 0."""
+    versions: dict[int, Tensors]
+    """The weights by the updates that they have had."""
     optimizer_state: dict[str, Tensors]
 
 
-def train_serially(job: TrainingJob) -> SerialRun:
-    """Run a job in this process, on the CPU.
+def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -> SerialRun:
+    """Run a job in this process, on the CPU, from the start or from a checkpoint.
 
     It equals a pipeline's run bit for bit where each stage has one or two replicas: every
     operation sees the same numbers, and sums are taken in the same order (a sum of two does not
@@ -42,29 +45,52 @@ def train_serially(job: TrainingJob) -> SerialRun:
     """
     placed = place_layers(job.model, job.graph, job.plan)
     module = StageModule([layer for stage in placed for layer in stage], job.seed)
-    names = [name for name, _ in module.named_weights()]
-    newest = [parameter for _, parameter in module.named_weights()]
-    stage_of_layer = {
-        layer.spec.name: stage for stage, layers in enumerate(placed) for layer in layers
-    }
-    stages = {name: stage_of_layer[name.partition(".")[0]] for name in names}
+    newest = dict(module.named_weights())
+    stages = _stages(placed)
     computing = copy.deepcopy(module)
-    optimizer = job.make_optimizer(newest)
-    losses, gradients, versions = [], [], [_snapshot(names, newest)]
-    for update in range(job.updates):
-        delays = job.first_schedule.gradient_delays
+    optimizer = job.make_optimizer(list(newest.values()))
+    losses, gradients, versions = [], {}, {0: _snapshot(newest)}
+    first = 0
+    if resume_from is not None:
+        first = resume_from.description.updates
+        versions = _resume(module, optimizer, resume_from)
+    delays = job.first_schedule.gradient_delays
+    for update in range(first, job.updates):
         used = {name: max(update - delays[stage], 0) for name, stage in stages.items()}
         _load(computing, {name: versions[version][name] for name, version in used.items()})
         loss, summed = _update_gradients(job, computing, update, stages)
         losses.append(loss)
-        gradients.append({name: gradient.clone() for name, gradient in summed.items()})
-        _apply(job, optimizer, newest, list(summed.values()))
-        versions.append(_snapshot(names, newest))
-    state = {
-        name: dict(optimizer.state[parameter])
-        for name, parameter in zip(names, newest, strict=True)
-    }
+        gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
+        _apply(job, optimizer, list(newest.values()), list(summed.values()))
+        versions[update + 1] = _snapshot(newest)
+    state = {name: dict(optimizer.state[parameter]) for name, parameter in newest.items()}
     return SerialRun(losses=losses, gradients=gradients, versions=versions, optimizer_state=state)
+
+
+def _stages(placed: tuple[tuple[PlacedLayer, ...], ...]) -> dict[str, int]:
+    """The stage of each parameter."""
+    found = {}
+    for stage, layers in enumerate(placed):
+        for name, _ in StageModule(layers, 0).named_weights():
+            found[name] = stage
+    return found
+
+
+def _resume(
+    module: StageModule, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint
+) -> dict[int, Tensors]:
+    """Give the newest weights and the optimizer's state; the versions that are stored."""
+    versions: defaultdict[int, Tensors] = defaultdict(dict)
+    stored = {layer: checkpoint.tensors(layer) for layer in module.names}
+    for layer, tensors in stored.items():
+        for key, tensor in tensors.items():
+            kind, _, name = key.partition("/")
+            if kind.startswith("weights."):
+                versions[int(kind.removeprefix("weights."))][f"{layer}.{name}"] = tensor
+    _load(module, versions[checkpoint.description.updates])
+    for layer, name, parameter in module.weights():
+        optimizer.state[parameter] = stored_state(stored[layer], name)
+    return dict(versions)
 
 
 def _update_gradients(
@@ -132,10 +158,8 @@ def _apply(
         parameter.grad = None
 
 
-def _snapshot(names: Sequence[str], parameters: Sequence[Tensor]) -> Tensors:
-    return {
-        name: parameter.detach().clone() for name, parameter in zip(names, parameters, strict=True)
-    }
+def _snapshot(weights: Mapping[str, Tensor]) -> Tensors:
+    return {name: weight.detach().clone() for name, weight in weights.items()}
 
 
 def _load(module: StageModule, weights: Mapping[str, Tensor]) -> None:

@@ -80,8 +80,13 @@ class StageModule(nn.Module):
         pairs = zip(self.layers, self.recomputed, strict=True)
         return [weight for layer, again in pairs if again for weight in layer.parameters()]
 
+    def weights(self) -> Iterator[tuple[str, str, nn.Parameter]]:
+        """The parameters, each with the name of its layer and its name there."""
+        for layer_name, layer in zip(self.names, self.layers, strict=True):
+            for name, parameter in layer.named_parameters():
+                yield layer_name, name, parameter
+
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters with names that are unique in the whole model: `block_3.norm.weight`."""
-        for name, layer in zip(self.names, self.layers, strict=True):
-            for parameter_name, parameter in layer.named_parameters():
-                yield f"{name}.{parameter_name}", parameter
+        for layer, name, parameter in self.weights():
+            yield f"{layer}.{name}", parameter

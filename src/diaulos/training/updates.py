@@ -28,6 +28,8 @@ from diaulos.training.weights import WeightVersions
 GradientObserver = Callable[[int, Sequence[str], Sequence[Tensor]], None]
 """Sees batch, names and summed gradients before they are clipped and applied."""
 StepObserver = Callable[[StepRecord], None]
+UpdateObserver = Callable[[int], None]
+"""Sees how many updates all stages of the rank have had, before any of them has another."""
 Result = TypeVar("Result")
 
 
@@ -46,6 +48,7 @@ class Updater:
         parameter_names: Sequence[str],
         tokens_per_update: int,
         clip_norm: float | None,
+        after_update: UpdateObserver,
         observe_gradients: GradientObserver | None,
         observe_step: StepObserver | None,
     ) -> None:
@@ -58,6 +61,7 @@ class Updater:
         self._parameter_names = parameter_names
         self._tokens_per_update = tokens_per_update
         self._clip_norm = clip_norm
+        self._after_update = after_update
         self._observe_gradients = observe_gradients
         self._observe_step = observe_step
         self._schedule: Schedule | None = None
@@ -148,6 +152,7 @@ class Updater:
 
     def _end_batch(self, batch: int) -> None:
         del self._handed_over[batch]
+        self._after_update(batch + 1)
         self._unrecorded.append(batch)
         while self._unrecorded and self._totals[self._unrecorded[0]].done():
             done = self._unrecorded.popleft()

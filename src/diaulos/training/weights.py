@@ -59,6 +59,16 @@ class WeightVersions:
         """The versions that are there, the newest last."""
         return range(max(self.newest - self.kept + 1, 0), self.newest + 1)
 
+    def module(self, version: int) -> StageModule:
+        """The module that holds a version which is alive."""
+        return self._banks[version % self.kept]
+
+    def restart(self, updates: int) -> None:
+        """Count from these updates on; weights and the optimizer's state are to be given."""
+        newest = self._parameters[self.newest % self.kept]
+        self.newest = updates
+        self._move_optimizer(newest, self._parameters[updates % self.kept])
+
     def lease(self, version: int) -> Lease:
         """The module that holds a version, kept from being overwritten until it is released."""
         if version not in self.alive:
@@ -68,7 +78,7 @@ class WeightVersions:
             )
         self._leases[version] += 1
         self.peak_alive = max(self.peak_alive, len({*+self._leases, self.newest}))
-        return Lease(version, self._bank(version))
+        return Lease(version, self.module(version))
 
     def release(self, lease: Lease) -> None:
         """Give a lease back after its backward."""
@@ -109,7 +119,7 @@ class WeightVersions:
 
     def named(self, version: int) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters of a version that is alive, by their name in the whole model."""
-        return self._bank(version).named_weights()
+        return self.module(version).named_weights()
 
     def optimizer_state(self) -> dict[str, dict[str, Tensor]]:
         """The optimizer's tensors by parameter name."""
@@ -118,9 +128,6 @@ class WeightVersions:
             name: dict(self.optimizer.state[parameter])
             for name, parameter in zip(self.names, newest, strict=True)
         }
-
-    def _bank(self, version: int) -> StageModule:
-        return self._banks[version % self.kept]
 
     def _check_free(self, replaced: int) -> None:
         if self.kept > 1 and self._leases[replaced]:
