@@ -17,11 +17,14 @@ from diaulos.planning.search.growth import Limits
 from diaulos.planning.search.outcome import Outcome
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
+from diaulos.planning.search.space import Space
 from diaulos.planning.search.threshold import Threshold
 from diaulos.planning.watch import Watch
 
 _FOREVER = Fraction(2**200)
 _ROUNDED_UP = 1 + 2.0**-40
+_FIRST_STEPS = (1.1, 1.3, 1.6, 2.5, 6.0)
+"""Multiples of the bound that are tried for a first plan."""
 _Plan = tuple[Placement, ...]
 
 
@@ -135,19 +138,50 @@ def _better_and_better(judge: Judge, most: Fraction, stages: int | None) -> Iter
 
     `most` is the most that a batch may take, and `stages` how many a plan must have.
     """
-    limits = Limits(devices=judge.space.devices, latency=float(most) * _ROUNDED_UP, stages=stages)
+    space = judge.space
+    limits = Limits(devices=space.devices, latency=float(most) * _ROUNDED_UP, stages=stages)
+    least = most
+    first = _quick(judge, limits)
+    if first is not None:
+        yield first
+        least = min(least, first.time)
     judge.lessons.refused.clear()
-    threshold, least = Threshold(time=most), most
-    while True:
-        found = _least_latency(judge, threshold, limits)
+    threshold = Threshold(time=least - int(space.least_latency[-1]))
+    while threshold.time > 0:
+        found = _least_latency(judge, threshold, _limited_latency(space, limits, threshold, least))
         if found is None:
             return
         yield found
         least = min(least, found.time)
         # A better plan has at least this latency; its share must make up for it.
         threshold = Threshold(time=min(found.share, least - found.latency), strict=True)
-        if threshold.time <= 0:
-            return
+
+
+def _quick(judge: Judge, limits: Limits) -> Found | None:
+    """Some good plan: of least latency among those whose shares are near the bound."""
+    for step in _FIRST_STEPS:
+        judge.lessons.refused.clear()
+        threshold = Threshold(time=Fraction(int(judge.space.least_batch_time * step)))
+        found = _least_latency(judge, threshold, limits)
+        if found is not None:
+            return found
+    return None
+
+
+def _limited_latency(space: Space, limits: Limits, threshold: Threshold, least: Fraction) -> Limits:
+    """The limits with the most latency that a plan better than the best so far can have.
+
+    The slowest stage takes its latency and its share, at least what no plan can be faster than;
+    so all other latencies are within what the best plan takes beyond that. Under a threshold h on
+    the shares, m*U - L + R, the latency of one stage is at most h/(m - 1).
+    """
+    microbatches = space.problem.microbatches
+    fewest = microbatches // max(degree.data_parallel for degree in space.degrees)
+    if fewest <= 1:
+        return limits
+    longest = threshold.time / (fewest - 1)
+    most = float(least - space.least_batch_time + longest) * _ROUNDED_UP
+    return replace(limits, latency=min(limits.latency, most))
 
 
 def _first(found: Found, best: Found | None) -> Found:
