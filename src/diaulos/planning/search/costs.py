@@ -153,7 +153,7 @@ def _places(
         return
     inside = [(False, enters, leaves) for enters in (False, True) for leaves in (False, True)]
     for index, group in enumerate(problem.cluster.groups):
-        if group.devices_per_node % tensor_parallel == 0:
+        if tensor_parallel <= group.devices_per_node:
             yield from ((index, place) for place in inside)
             yield index, (True, True, True)
 

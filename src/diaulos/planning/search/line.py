@@ -84,9 +84,11 @@ class Line:
 
         Each gives the indices of those that can stand so, and where they end in turn.
         """
-        table = {name: values[degree] for name, values in self._by_degree.items()}
-        for first in self._first_places(end, table):
-            yield from self._ends(end, first, table)
+        yield from self._ends(np.arange(len(degree)), end, 0, degree)
+        # Only a stage on several nodes can gain from beginning further on in the same node.
+        spanning = np.flatnonzero(self._by_degree["spans"][degree])
+        for idle in range(1, int(self._node_sizes.max()) if len(spanning) else 0):
+            yield from self._ends(spanning, end, idle, degree)
 
     def _starts(self) -> _Places:
         starts: _Places = np.append(self._group_ends[1:], 0)
@@ -97,18 +99,13 @@ class Line:
         inside = np.searchsorted(self._group_ends[::-1], place, side="right")
         return np.maximum(len(self._group_ends) - 1 - inside, 0)
 
-    def _first_places(self, end: _Places, table: dict[str, NDArray[np.int64]]) -> Iterator[_Places]:
-        """Where stages can begin: next to what is taken, or further on in the same node.
-
-        Only a stage on several nodes can gain from beginning further on.
-        """
-        yield end
-        for idle in range(1, int(self._node_sizes.max())):
-            yield np.where(table["spans"], end + idle, -1)
-
     def _ends(
-        self, end: _Places, first: _Places, table: dict[str, NDArray[np.int64]]
+        self, some: NDArray[np.int64], end: _Places, idle: int, degree: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], _Places]]:
+        """The same for some of them, which begin so many devices further on."""
+        table = {name: values[degree[some]] for name, values in self._by_degree.items()}
+        end = end[some]
+        first = end + idle
         group = table["group"]
         size, start = self._node_sizes[group], self._starts()[group]
         last = first + table["devices"]
@@ -117,15 +114,31 @@ class Line:
         spans = offset + table["devices"] > size
         fits = (first >= start) & (last <= self._group_ends[group]) & (spans == table["spans"])
         fits &= (end - start) // size == (first - start) // size
-        fits &= ~spans | (offset % table["shards"] == 0)
+        fits &= ~spans | self._keeps_shards_together(offset, table)
         fits &= spans | (table["leaves"] == at_border)
         last_at_border = (last - start) % size == 0
         enters = table["enters"].astype(np.bool_)
         as_it_is = np.flatnonzero(fits & (spans | (enters == last_at_border)))
-        yield as_it_is, last[as_it_is]
-        idle = np.flatnonzero(fits & enters & ~last_at_border)
+        yield some[as_it_is], last[as_it_is]
+        to_border = np.flatnonzero(fits & enters & ~last_at_border)
         border: _Places = last + np.remainder(start - last, size)
-        yield idle, border[idle]
+        yield some[to_border], border[to_border]
         for further in self._starts()[:-1].tolist() if len(self._group_ends) > 1 else ():
             skipping = np.flatnonzero(fits & enters & (last < further))
-            yield skipping, np.full(len(skipping), further, dtype=np.int64)
+            yield some[skipping], np.full(len(skipping), further, dtype=np.int64)
+
+    def _keeps_shards_together(
+        self, offset: _Places, table: dict[str, NDArray[np.int64]]
+    ) -> NDArray[np.bool_]:
+        """Whether no tensor-parallel group of a stage lies across a border of nodes."""
+        size, shards = self._node_sizes[table["group"]], table["shards"]
+        together: NDArray[np.bool_] = offset % shards == 0
+        if not (size % shards).any():
+            return together
+        replicas = table["devices"] // shards
+        together = np.ones(len(offset), np.bool_)
+        different = size // np.gcd(size, shards)  # Then they lie in a node as the first again.
+        for replica in range(int(np.minimum(different, replicas).max(initial=0))):
+            begins = (offset + replica * shards) % size
+            together &= (replica >= replicas) | (begins + shards <= size)
+        return together
