@@ -176,7 +176,17 @@ def links(draw: st.DrawFn) -> Link:
 def clusters(draw: st.DrawFn) -> Cluster:
     """Up to eight devices in one or two groups of nodes."""
     shapes = draw(
-        st.sampled_from((((1, 4),), ((2, 2),), ((2, 4),), ((1, 4), (1, 4)), ((2, 2), (1, 4))))
+        st.sampled_from(
+            (
+                ((1, 4),),
+                ((2, 2),),
+                ((2, 3),),
+                ((2, 4),),
+                ((1, 4), (1, 4)),
+                ((2, 2), (1, 3)),
+                ((2, 2), (1, 4)),
+            )
+        )
     )
     groups = [
         DeviceGroup(

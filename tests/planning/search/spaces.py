@@ -21,6 +21,15 @@ from tests.planning.problems import detailed_problems, problems
 FLUSHES = [some for some in PIPELININGS.values() if some.flushes]
 
 
+def single_options(problem: PlanningProblem) -> PlanningProblem:
+    """The problem with one option for each layer and degree, so that nothing is relaxed."""
+    layers = tuple(
+        replace(layer, options=tuple({o.tensor_parallel: o for o in layer.options}.values()))
+        for layer in problem.graph.layers
+    )
+    return replace(problem, graph=replace(problem.graph, layers=layers), recompute=True)
+
+
 def flush_problems(*, most_layers: int = 4) -> st.SearchStrategy[PlanningProblem]:
     """Problems of Piper's model with any schedule that flushes."""
     plain = problems(most_layers=most_layers)
@@ -176,22 +185,32 @@ def _fits(judge: Judge, plan: tuple[Placement, ...]) -> bool:
 
 def _plans(space: Space) -> Iterator[tuple[Placement, ...]]:
     assert space.problem.cluster.is_flat
-    whole = len(space.downsets) - 1
+    pipelining, microbatches = space.problem.pipelining, space.problem.microbatches
+    for chain in _chains(space, 0, 0, 0):
+        degrees = [space.degrees[index] for _, index in chain]
+        totals = pipelining.totals([degree.data_parallel for degree in degrees])
+        ends = np.cumsum([degree.devices for degree in degrees[::-1]])[::-1].tolist()
+        yield tuple(
+            Placement(
+                pair=pair,
+                degree=index,
+                in_flight=pipelining.in_flight(total, degree.data_parallel, microbatches),
+                end=end,
+            )
+            for (pair, index), degree, total, end in zip(chain, degrees, totals, ends, strict=True)
+        )
 
-    def grow(
-        downset: int, total: int, devices: int, stages: tuple[Placement, ...]
-    ) -> Iterator[tuple[Placement, ...]]:
-        if downset == whole:
-            yield stages
-        for pair in np.flatnonzero(space.pairs.inner == downset).tolist():
-            for index, degree in enumerate(space.degrees):
-                now, taken = total + degree.data_parallel, devices + degree.devices
-                missing = space.settings[degree.setting].layers.missing[rows_of(space, pair)]
-                if now > space.replicas_limit or taken > space.devices or missing.any():
-                    continue
-                stage = Placement(
-                    pair=pair, degree=index, in_flight=space.in_flight(now, index), end=taken
-                )
-                yield from grow(int(space.pairs.outer[pair]), now, taken, (stage, *stages))
 
-    return grow(0, 0, 0, ())
+def _chains(
+    space: Space, downset: int, total: int, devices: int
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Pairs and degrees of the stages that can run what a downset leaves, from the input end."""
+    if downset == len(space.downsets) - 1:
+        yield ()
+    for pair in np.flatnonzero(space.pairs.inner == downset).tolist():
+        for index, degree in enumerate(space.degrees):
+            now, taken = total + degree.data_parallel, devices + degree.devices
+            missing = space.settings[degree.setting].layers.missing[rows_of(space, pair)]
+            if now <= space.replicas_limit and taken <= space.devices and not missing.any():
+                for before in _chains(space, int(space.pairs.outer[pair]), now, taken):
+                    yield (*before, (pair, index))

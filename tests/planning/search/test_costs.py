@@ -77,7 +77,7 @@ def test_stages_cost_what_the_definition_says(space: Space, data: st.DataObject)
     reduction = int(layers.reduction[rows].sum()) * int(layers.reduction_factors[position])
     time = choices.times[place] + reduction + int(layers.reduction_constants[position])
     assert time * space.unit.unit / d == pytest.approx(
-        price.time_per_sample_seconds, rel=1e-11, abs=1e-300
+        price.time_per_sample_seconds, rel=1e-11, abs=100 * space.unit.unit
     )
     in_flight = given_problem.pipelining.in_flight(total, d, given_problem.microbatches)
     held = choices.activation_bytes[place] * in_flight + choices.once_bytes[place]
@@ -101,7 +101,7 @@ def test_settings_cover_all_degrees(given_problem: PlanningProblem) -> None:
         for t in given_problem.tensor_degrees
         for d in given_problem.data_degrees
         for group in range(len(cluster.groups))
-        if cluster.groups[group].devices_per_node % t == 0 or cluster.is_flat
+        if t <= cluster.groups[group].devices_per_node
     ]
     assert {degrees[:3] for degrees in seen} == set(fitting)
     assert len(seen) == ways * len(fitting)

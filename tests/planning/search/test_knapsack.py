@@ -13,6 +13,19 @@ from diaulos.planning.search.knapsack import choose_options
 Instance = tuple[NDArray[np.int64], NDArray[np.int64], int]
 
 
+def every_choice(times, memory):
+    """Time, memory and options of all choices, in the order of the source."""
+    rows = range(len(times))
+    return [
+        (
+            sum(int(times[i, o]) for i, o in zip(rows, options, strict=True)),
+            sum(int(memory[i, o]) for i, o in zip(rows, options, strict=True)),
+            options,
+        )
+        for options in product(range(times.shape[1]), repeat=len(times))
+    ]
+
+
 @st.composite
 def instances(draw: st.DrawFn) -> Instance:
     """Times and memory of up to 7 layers with up to 3 options, and a limit between the extremes."""
@@ -32,12 +45,7 @@ def instances(draw: st.DrawFn) -> Instance:
 def test_equals_the_best_of_all_choices(instance: Instance) -> None:
     """Least time, then least memory, then the first in the source; None where nothing fits."""
     times, memory, limit = instance
-    rows = range(len(times))
-    choices = [
-        (sum(int(times[i, o]) for i, o in zip(rows, options, strict=True)),
-         sum(int(memory[i, o]) for i, o in zip(rows, options, strict=True)), options)
-        for options in product(range(times.shape[1]), repeat=len(times))
-    ]  # fmt: skip
+    choices = every_choice(times, memory)
     fitting = [choice for choice in choices if choice[1] <= limit]
     found = choose_options(times, memory, limit)
     if not fitting:
@@ -61,6 +69,16 @@ def test_times_equal_in_the_whole_stage_are_ties() -> None:
     assert alone is not None
     assert drowned is not None
     assert (alone.options, drowned.options) == ((0,), (1,))
+
+
+@pytest.mark.parametrize("layers", [2, 3, 20])
+def test_amounts_far_over_the_limit(layers: int) -> None:
+    """Options of which two hold more than 64 bits say are merely too large."""
+    times, memory = np.array([[0, 1]] * layers), np.array([[2**62 + 1, 5]] * layers)
+    found = choose_options(times, memory, 2**61)
+    assert found is not None
+    assert found.options == (1,) * layers
+    assert choose_options(times[:, :1], memory[:, :1], 2**61) is None
 
 
 @pytest.mark.parametrize("seed", range(4))

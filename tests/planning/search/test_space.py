@@ -85,12 +85,12 @@ def test_budgets(space: Space, data: st.DataObject) -> None:
         found = value(microbatch)
         return found < threshold.time if threshold.strict else found <= threshold.time
 
-    if budget < 2**62:
+    if budget < 2**61:  # No stage takes longer than half of that.
         assert not keeps(max(budget, -1) + 1)
         beyond = budget if not space.flushes else budget - 2 - int(1e-9 * (budget + scale) * 20)
         assert beyond < 0 or keeps(beyond)
     elif microbatches > degree.data_parallel:
-        assert keeps(2**61)
+        assert keeps(2**60)
 
 
 @_some

@@ -6,7 +6,7 @@ options that stand first in the source. Solved by dynamic programming over the u
 choice is cheaper than the sum of each layer's cheapest option at that price.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -45,6 +45,21 @@ def choose_options(
     Both arrays are (layers, options). Layers with fewer options than others repeat one.
     `other_time` is what the stage takes besides: times are equal if they are so in the whole.
     """
+    # Amounts over the limit may be so large that sums of them leave 64 bits: the first option that
+    # fits alone stands in for each one that does not.
+    alone = memory <= limit
+    if not alone.any(axis=1).all():
+        return None
+    rows = np.arange(len(times))
+    chosen = np.where(alone, np.arange(times.shape[1]), alone.argmax(axis=1)[:, None])
+    choice = _choose(times[rows[:, None], chosen], memory[rows[:, None], chosen], limit, other_time)
+    if choice is None:
+        return None
+    return replace(choice, options=tuple(chosen[rows, choice.options].tolist()))
+
+
+def _choose(times: Units, memory: Units, limit: int, other_time: int) -> Choice | None:
+    """The same where every option alone fits."""
     if times.shape[1] ** len(times) <= _FEW_CHOICES:
         return _of_few(times, memory, limit, other_time)
     least_time, least_memory = times.min(axis=1), memory.min(axis=1)

@@ -1,0 +1,101 @@
+"""Labels grow within limits: devices, stages, latency, and what other layers need."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diaulos.planning.pipelining import GPIPE, ONE_F_ONE_B
+from diaulos.planning.search.cover import Cover
+from diaulos.planning.search.growth import Limits, most_packed
+from diaulos.planning.search.lessons import Lessons
+from diaulos.planning.search.placement import Judge
+from diaulos.planning.search.scope import Scope
+from diaulos.planning.search.space import Space
+from diaulos.planning.search.threshold import Threshold
+from tests.planning.problems import chain, option, problem, problems
+from tests.planning.search.spaces import (
+    EveryPlan,
+    flush_problems,
+    single_options,
+    size_of,
+    space_of,
+    spaces,
+)
+
+_some = settings(max_examples=60)
+FOREVER = Threshold(time=Fraction(2**200))
+steady = problems(most_layers=3)
+flushed = flush_problems(most_layers=3).filter(lambda p: p.pipelining in (GPIPE, ONE_F_ONE_B))
+
+
+def cover_of(space: Space, threshold: Threshold, limits: Limits) -> Cover:
+    return Cover.of(space, Scope.all_of(space), threshold, Lessons(), limits)
+
+
+@_some
+@given(spaces(st.one_of(steady, flushed).map(single_options)), st.data())
+def test_a_number_of_stages(space: Space, data: st.DataObject) -> None:
+    """Where plans must have some number of stages, the best ones of that number are found."""
+    every = EveryPlan.of(Judge(space=space))
+    times = sorted(set(every.values)) or [Fraction(2**50)]
+    threshold = Threshold(time=data.draw(st.sampled_from(times)))
+    plans = every.within(threshold.time)
+    for stages in range(1, len(space.problem.graph.layers) + 1):
+        cover = cover_of(space, threshold, Limits(devices=space.devices, stages=stages))
+        found = [size_of(cover.placements(int(label))) for label in cover.complete()]
+        assert {length for _, length in found} <= {stages}
+        real = [size_of(plan) for plan in plans if len(plan) == stages]
+        assert min(found, default=None) == min(real, default=None)
+
+
+@_some
+@given(spaces(flushed.map(single_options)), st.data())
+def test_a_latency(space: Space, data: st.DataObject) -> None:
+    """Labels that exceed the latency are dropped, and no plan is that keeps to it."""
+    every = EveryPlan.of(Judge(space=space))
+    if not every.plans:
+        return
+    most = data.draw(st.sampled_from(sorted(set(every.latencies))))
+    limits = Limits(devices=space.devices, latency=float(most) * (1 + 1e-9))
+    cover = cover_of(space, FOREVER, limits)
+    found = cover.labels.rows.latency[cover.complete()]
+    assert found.max() <= limits.latency
+    assert found.min() == min(every.latencies)
+
+
+@_some
+@given(spaces(steady.map(single_options)), st.data())
+def test_a_number_of_devices(space: Space, data: st.DataObject) -> None:
+    """No plan takes more devices than it may, and one that does not is found."""
+    every = EveryPlan.of(Judge(space=space))
+    devices = data.draw(st.integers(1, space.devices))
+    cover = cover_of(space, FOREVER, Limits(devices=devices))
+    plan = cover.plan()
+    real = [size_of(some) for some in every.plans if some[0].end <= devices]
+    assert (plan and size_of(plan)) == min(real, default=None)
+
+
+@_some
+@given(spaces(steady), st.data())
+def test_what_is_left_to_other_layers(space: Space, data: st.DataObject) -> None:
+    """In every plan under a threshold each label leaves enough devices to the layers outside."""
+    every = EveryPlan.of(Judge(space=space))
+    times = sorted(set(every.values)) or [Fraction(2**50)]
+    threshold = Threshold(time=data.draw(st.sampled_from(times)))
+    most = most_packed(space, threshold, space.devices)
+    for plan in every.within(threshold.time):
+        for number, stage in enumerate(plan):
+            packed = stage.end * space.weight + len(plan) - number
+            assert packed <= most[space.pairs.outer[stage.pair]]
+
+
+@pytest.mark.parametrize("keep_ties", [False, True])
+def test_ties(keep_ties: bool) -> None:
+    """Two replicas of one shard or one of two take as many devices; both stay if ties count."""
+    both = [option(seconds=2.0), option(tensor_parallel=2, seconds=1.0)]
+    space = space_of(problem(chain(both), devices=2, microbatches=2))
+    one = Threshold(time=Fraction(int(space.settings[1].least[0])))
+    cover = cover_of(space, one, Limits(devices=2, keep_ties=keep_ties))
+    assert cover.labels.rows.total[cover.complete()].tolist() == ([1, 2] if keep_ties else [1])
