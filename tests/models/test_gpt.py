@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -127,3 +128,39 @@ def test_heads_must_split_the_width() -> None:
     """A width that the heads do not divide is refused with the numbers that would work."""
     with pytest.raises(InputError, match="heads may be 1, 2, 5, 10"):
         GPTConfig(layers=1, width=10, heads=4, sequence_length=4)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_an_impossible_dropout_is_refused(dropout: float) -> None:
+    """What is left out is a share below the whole."""
+    with pytest.raises(InputError, match=f"dropout is {dropout}"):
+        GPTConfig(layers=1, width=8, heads=2, sequence_length=4, dropout=dropout)
+
+
+def test_evaluation_leaves_nothing_out() -> None:
+    """Dropout changes what is trained on, and not what is evaluated."""
+    inputs, _ = gpt(CONFIG).example(2)
+    plain, dropping = (
+        nn.Sequential(*built(gpt(replace(CONFIG, dropout=dropout)))) for dropout in (0.0, 0.5)
+    )
+    assert not torch.equal(plain(inputs), dropping(inputs))
+    assert torch.equal(plain(inputs), dropping.eval()(inputs))
+
+
+def test_a_tied_head_is_named_with_its_owner() -> None:
+    """The head's projection is kept with the embedding, all else where it is."""
+    model = gpt(replace(CONFIG, tied=True))
+    spec, name = model.home("head.scores.weight")
+    assert ("embedding", "tokens.weight") == (spec.name, name)
+    spec, name = model.home("block_1.network.0.bias")
+    assert ("block_1", "network.0.bias") == (spec.name, name)
+    assert model.parameter_shapes()["head.scores.weight"] == (CONFIG.vocabulary, CONFIG.width)
+    with pytest.raises(InputError, match=r"there is no parameter 'tail\.weight'"):
+        model.home("tail.weight")
+
+
+def test_ties_have_one_owner() -> None:
+    """A parameter that is tied cannot own another."""
+    model = gpt(CONFIG)
+    with pytest.raises(InputError, match=r"tie a\.x to c\.x"):
+        replace(model, ties={"a.x": "b.x", "b.x": "c.x"})

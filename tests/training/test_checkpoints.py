@@ -34,7 +34,7 @@ def _stages(job, updates=0):
 def _write(folder, job, updates, kept=9):
     """A complete checkpoint of a job, and the stages that it is of."""
     stages = _stages(job, updates)
-    write_layers(folder, updates, copies(stages))
+    write_layers(folder, updates, copies(stages, job.model))
     complete(folder, describe(job, updates), kept=kept)
     return stages
 
@@ -44,7 +44,7 @@ def test_what_is_saved_is_loaded(updates, tmp_path):
     """Every version, and the optimizer's state, come back into the banks where they belong."""
     saved = _write(tmp_path, JOB, updates)
     loaded = _stages(replace(JOB, seed=1))
-    load(loaded, latest_checkpoint(tmp_path))
+    load(loaded, latest_checkpoint(tmp_path), JOB.model)
 
     for old, new in zip(saved, loaded, strict=True):
         assert old.newest == new.newest
@@ -69,7 +69,7 @@ def test_what_is_written_in_part_is_not_there(tmp_path):
     """Until it is complete a checkpoint is not found, and the one before it is."""
     assert latest_checkpoint(tmp_path) is None
     _write(tmp_path, JOB, 1)
-    write_layers(tmp_path, 2, copies(_stages(JOB, 2)))
+    write_layers(tmp_path, 2, copies(_stages(JOB, 2), JOB.model))
 
     assert latest_checkpoint(tmp_path).description.updates == 1
 

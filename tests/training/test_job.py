@@ -1,9 +1,11 @@
 """What a job refuses, and what it works out from its plan and its schedule."""
 
+from dataclasses import replace
+
 import pytest
 
 from diaulos.errors import InputError
-from tests.training.toy import toy_job
+from tests.training.toy import CONFIG, toy_job
 
 
 def test_stages_that_share_a_rank_make_a_shorter_pipeline():
@@ -24,6 +26,11 @@ def test_pipedream_updates_after_every_microbatch():
     assert job.tokens_per_update == 2 * 2 * job.model.tokens_per_sample
 
 
+def _tied(ties):
+    job = toy_job("2bw", (1, 1), 2)
+    return replace(job, model=replace(job.model, ties=ties))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -36,6 +43,15 @@ def test_pipedream_updates_after_every_microbatch():
         (lambda: toy_job("2bw", (1, 1), 2, chunks=2), "chunks=1 and folded=False"),
         (lambda: toy_job("pipedream", (1, 1), 2, clip_norm=1.0), "leave clip_norm out"),
         (lambda: toy_job("2bw", (1, 1), 2, batches=0), "batches is 0"),
+        (
+            lambda: toy_job("pipedream", (1, 1), 2, config=replace(CONFIG, tied=True)),
+            "the model ties head.scores.weight and schedule is 'pipedream'",
+        ),
+        (
+            lambda: _tied({"head.scores.weight": "embedding.positions"}),
+            r"head.scores.weight, \(256, 16\), is tied to embedding.positions, \(8, 16\)",
+        ),
+        (lambda: _tied({"head.lost": "embedding.positions"}), "head.lost, None, is tied"),
     ],
 )
 def test_what_cannot_run_is_refused(make, message):

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import Dropout
 
 from diaulos.errors import InputError
 from diaulos.models.gpt import gpt
-from diaulos.training.stage import StageModule, place_layers
+from diaulos.models.layers import LayerSpec
+from diaulos.training.stage import PlacedLayer, StageModule, build_stage, place_layers
 from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of
 
 MODEL = gpt(CONFIG)
@@ -34,9 +36,9 @@ def test_stages_compose_to_the_model():
     inputs, _ = RandomTokens()(0, 0)
     hidden = inputs
     for stage in _placed((1, 1, 1)):
-        hidden = StageModule(stage, 0)(hidden)
+        hidden = StageModule(stage, 0)(hidden, 0)
 
-    assert torch.equal(StageModule(_placed((1,))[0], 0)(inputs), hidden)
+    assert torch.equal(StageModule(_placed((1,))[0], 0)(inputs, 0), hidden)
 
 
 def test_recomputation_follows_the_options_of_the_plan():
@@ -68,3 +70,59 @@ def test_tensor_parallel_stages_are_refused():
     stage = replace(plan.stages[0], tensor_parallel=2)
     with pytest.raises(InputError, match="plan with --no-tensor-parallel"):
         place_layers(MODEL, graph_of(MODEL), replace(plan, stages=(stage,)))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_dropout_depends_on_seed_microbatch_and_layer_alone(recompute):
+    """Masks are those of any split and of recomputation, and other ones elsewhere."""
+    config = replace(CONFIG, dropout=0.5)
+    model = gpt(config)
+    plan = plan_of(LAYERS, (1, 1), 4, recompute=recompute)
+    stages = [StageModule(stage, 0) for stage in place_layers(model, graph_of(model), plan)]
+    whole = StageModule(place_layers(model, graph_of(model), plan_of(LAYERS, (1,), 4))[0], 0)
+    inputs, _ = RandomTokens()(0, 0)
+    torch.rand(3)
+    hidden = stages[1](stages[0](inputs, 5), 5)
+    expected = whole(inputs, 5)
+    hidden.sum().backward()
+    expected.sum().backward()
+
+    assert torch.equal(expected, hidden)
+    for stage in stages:
+        for name, parameter in stage.named_weights():
+            assert torch.equal(dict(whole.named_weights())[name].grad, parameter.grad)
+    assert not torch.equal(expected, whole(inputs, 6))
+    whole.seed = 1
+    assert not torch.equal(expected, whole(inputs, 5))
+
+
+def test_layers_that_are_alike_drop_differently():
+    """The name of a layer is part of what decides."""
+    masks = [
+        StageModule([PlacedLayer(spec=LayerSpec(name=name, build=Dropout), recompute=False)], 0)
+        for name in "ab"
+    ]
+
+    assert not torch.equal(*(module(torch.ones(100), 0) for module in masks))
+
+
+def test_forwards_leave_the_random_state_alone():
+    """Dropout draws nothing from the random numbers of others."""
+    module = StageModule(_placed((1,))[0], 0)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    module(RandomTokens()(0, 0)[0], 0)
+
+    assert torch.equal(expected, torch.rand(2))
+
+
+def test_tied_parameters_start_equal_in_any_split():
+    """A tied parameter starts as its owner does, wherever its stage is."""
+    model = gpt(replace(CONFIG, tied=True))
+    for replicas in ((1,), (1, 1)):
+        stages = place_layers(model, graph_of(model), plan_of(LAYERS, replicas, 4))
+        weights = dict(
+            pair for stage in stages for pair in build_stage(model, stage, 3).named_weights()
+        )
+        assert torch.equal(weights["head.scores.weight"], weights["embedding.tokens.weight"])

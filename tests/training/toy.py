@@ -8,7 +8,7 @@ from torch import Tensor
 
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.graph import Edge, Layer, LayerGraph, Option
-from diaulos.models.layers import LayeredModel
+from diaulos.models.layers import IGNORED, LayeredModel
 from diaulos.planning.plan import Plan, Stage
 from diaulos.training.job import TrainingJob
 
@@ -27,6 +27,17 @@ class RandomTokens:
         shape = (self.size, self.config.sequence_length + 1)
         tokens = torch.randint(self.config.vocabulary, shape, generator=generator)
         return tokens[:, :-1], tokens[:, 1:]
+
+
+@dataclass(frozen=True)
+class MaskedTokens(RandomTokens):
+    """Random microbatches in which ever more targets are ignored, in every third one all."""
+
+    def __call__(self, batch: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = RandomTokens.__call__(self, batch, microbatch)
+        targets = targets.clone()
+        targets[:, : (0, 3, self.config.sequence_length)[microbatch % 3]] = IGNORED
+        return inputs, targets
 
 
 def graph_of(model: LayeredModel) -> LayerGraph:

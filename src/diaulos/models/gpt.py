@@ -24,11 +24,17 @@ class GPTConfig:
     heads: int
     sequence_length: int
     vocabulary: int = 256
+    dropout: float = 0.0
+    """The share of the embedding, of the attention and of what blocks add that is left out."""
+    tied: bool = False
+    """Whether the head's projection is the token embedding."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise InputError(f"{name} is {value}", "it must be at least 1")
+        for name in ("layers", "width", "heads", "sequence_length", "vocabulary"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}", "it must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout}", "it must be at least 0 and below 1")
         if self.width % self.heads:
             divisors = [count for count in range(1, self.width + 1) if self.width % count == 0]
             raise InputError(
@@ -46,12 +52,13 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Parameter(torch.empty(config.sequence_length, config.width))
         nn.init.normal_(self.tokens.weight, std=_INITIAL_DEVIATION)
+        self.dropout = nn.Dropout(config.dropout)
         nn.init.normal_(self.positions, std=_INITIAL_DEVIATION)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[samples, positions] whole numbers to [samples, positions, width]."""
-        embedded: Tensor = self.tokens(tokens)
-        return embedded + self.positions[: tokens.shape[1]]
+        embedded: Tensor = self.dropout(self.tokens(tokens) + self.positions[: tokens.shape[1]])
+        return embedded
 
 
 class Attention(nn.Module):
@@ -64,13 +71,17 @@ class Attention(nn.Module):
         self.key = _linear(config.width, config.width)
         self.value = _linear(config.width, config.width)
         self.out = _residual_linear(config.width, config)
+        self.dropout = config.dropout
 
     def forward(self, hidden: Tensor) -> Tensor:
         """What each position takes from itself and those before it."""
         query, key, value = (
             self._by_head(project(hidden)) for project in (self.query, self.key, self.value)
         )
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        dropout = self.dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, is_causal=True
+        )
         attended: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return attended
 
@@ -91,11 +102,12 @@ class Block(nn.Module):
             nn.GELU(),
             _residual_linear(4 * config.width, config),
         )
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The residual stream, with what this block adds to it."""
-        hidden = hidden + self.attention(self.attention_norm(hidden))
-        changed: Tensor = hidden + self.network(self.network_norm(hidden))
+        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden)))
+        changed: Tensor = hidden + self.dropout(self.network(self.network_norm(hidden)))
         return changed
 
 
@@ -129,6 +141,7 @@ def gpt(config: GPTConfig) -> LayeredModel:
         loss=summed_cross_entropy,
         example=partial(_example, config),
         tokens_per_sample=config.sequence_length,
+        ties={"head.scores.weight": "embedding.tokens.weight"} if config.tied else {},
         settings={"model": "gpt", **{key: str(value) for key, value in asdict(config).items()}},
     )
 

@@ -1,8 +1,10 @@
 """A model that can be trained in stages: layers by name, built one at a time."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,18 @@ class LayerSpec:
             raise InputError("a layer has an empty name", "weights are initialised by layer name")
 
 
+IGNORED = -100
+"""The target of a token that is not to be predicted, as torch's cross entropy has it."""
+
+
+class Reduction(Enum):
+    """What the loss of a batch is, of the losses of its tokens."""
+
+    MEAN = "mean over all tokens"
+    MASKED_MEAN = "mean over the tokens whose target is not IGNORED"
+    SUM = "sum"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayeredModel:
     """A chain of layers with its loss: all that training and measuring need to know of a model."""
@@ -37,12 +51,16 @@ class LayeredModel:
     loss: Callable[[Tensor, Tensor], Tensor]
     """(outputs of the last layer, targets) to the SUM of the token losses of a microbatch.
 
-    Whoever trains divides once by the tokens of the global batch.
+    Whoever trains divides once, by what `reduction` says of the global batch.
     """
     example: Callable[[int], tuple[Tensor, Tensor]]
     """(microbatch size) to inputs and targets of the shape and type that training will see."""
     tokens_per_sample: int
     """Terms that one sample adds to the loss."""
+    reduction: Reduction = Reduction.MEAN
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that are one with another, both by full name: `head.scores.weight` to
+    `embedding.tokens.weight`, which is the one that is initialised, counted and saved."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What the model is, for the provenance of its prices."""
 
@@ -60,6 +78,13 @@ class LayeredModel:
                     f"two layers are called {name!r}",
                     "names are unique, since weights are initialised and saved by layer name",
                 )
+        for tied, owner in self.ties.items():
+            if owner in self.ties:
+                raise InputError(
+                    f"{tied} is tied to {owner}, which is itself tied to {self.ties[owner]}",
+                    "a parameter is tied to one that is not",
+                    f"tie {tied} to {self.ties[owner]}",
+                )
 
     def layer(self, name: str) -> LayerSpec:
         """The layer of this name."""
@@ -69,6 +94,29 @@ class LayeredModel:
         known = ", ".join(layer.name for layer in self.layers)
         raise InputError(f"there is no layer {name!r}", f"the model has {known}")
 
+    def split(self, parameter: str) -> tuple[LayerSpec, str]:
+        """The layer of a parameter and its name there: `block_0.norm.weight` is of `block_0`."""
+        for spec in self.layers:
+            if parameter.startswith(spec.name + "."):
+                return spec, parameter.removeprefix(spec.name + ".")
+        raise InputError(
+            f"there is no parameter {parameter!r}", "its name begins with that of its layer"
+        )
+
+    def home(self, parameter: str) -> tuple[LayerSpec, str]:
+        """The layer where a parameter is kept, which with ties may be another, and its name."""
+        return self.split(self.ties.get(parameter, parameter))
+
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all parameters by full name, in the order of the layers; ties included."""
+        shapes = {}
+        for spec in self.layers:
+            with torch.device("meta"):
+                module = spec.build()
+            for name, parameter in module.named_parameters():
+                shapes[f"{spec.name}.{name}"] = tuple(parameter.shape)
+        return shapes
+
 
 def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
     """The layer on the CPU, its weights drawn from (seed, layer name) and nothing else.
@@ -77,7 +125,7 @@ def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
     random state of the caller is left as it was.
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(_layer_seed(seed, spec.name))
+        torch.default_generator.manual_seed(_key(f"{seed}:{spec.name}"))
         return spec.build()
 
 
@@ -93,6 +141,27 @@ def run_layer(module: nn.Module, entering: Tensor, *, recompute: bool) -> Tensor
     return output
 
 
-def _layer_seed(seed: int, name: str) -> int:
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=False)
+@contextmanager
+def keyed_randomness(
+    seed: int, microbatch: int, layer: str, device: torch.device
+) -> Iterator[None]:
+    """Random numbers of this device that depend on the arguments alone.
+
+    So dropout has the same masks whatever the schedule, the stages and the recomputation are, and
+    after a run is resumed. The random state of the caller is left as it was.
+    """
+    generator = (
+        torch.default_generator
+        if device.type == "cpu"
+        else torch.cuda.default_generators[device.index]
+    )
+    state = generator.get_state()
+    generator.manual_seed(_key(f"{seed}:microbatch {microbatch}:{layer}"))
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=False)

@@ -96,7 +96,7 @@ class Executor:
         assert action.version is not None
         lease = self._weights[action.stage].lease(action.version)
         entering = self._entering(action)
-        output = lease.module(entering)
+        output = lease.module(entering, action.number)
         if action.stage == self._shape.stages - 1:
             output = self._objective.loss(output, action.number)
             self._updater.add_loss(action.number // self._shape.microbatches, output.detach())

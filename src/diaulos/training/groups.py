@@ -1,5 +1,6 @@
 """The process groups of a run, made in one place, and who the ranks are in them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -50,6 +51,7 @@ class Groups:
     replicas: dist.ProcessGroup | None
     """The ranks that hold the same stages; None where there is only one."""
     world: dist.ProcessGroup
+    timeout: timedelta
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -65,6 +67,18 @@ class Groups:
     def is_speaker(self) -> bool:
         """Whether it is the one rank that reports the run: it has the loss."""
         return self.rank == self.shape.ranks_of(self.shape.stages - 1)[0]
+
+    def of_stages(self, stages: Iterable[int]) -> dist.ProcessGroup | None:
+        """A group of the ranks that hold any of these stages; None where they stand together.
+
+        Every rank calls it, and in the same order; those outside get a group that is not theirs.
+        """
+        positions = sorted({self.shape.homes[stage] for stage in stages})
+        if len(positions) == 1:
+            return None
+        members = [rank for position in positions for rank in self.shape.ranks_of(position)]
+        group: dist.ProcessGroup = dist.new_group(members, timeout=self.timeout)
+        return group
 
     def named(self, rank: int) -> str:
         """How messages call a rank."""
@@ -106,4 +120,5 @@ def make_groups(
         backward=backward,
         replicas=replicas,
         world=world,
+        timeout=timeout,
     )

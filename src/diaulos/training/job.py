@@ -45,11 +45,27 @@ class TrainingJob:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
         place_layers(self.model, self.graph, self.plan)
+        self._check_ties()
         if self.first_schedule.updates_stage_by_stage and self.clip_norm is not None:
             raise InputError(
                 f"clip_norm is {self.clip_norm} and schedule is {self.schedule!r}",
                 "its stages update on their own, before the norm of the whole gradient is known",
                 "leave clip_norm out, or take schedule 2bw",
+            )
+
+    def _check_ties(self) -> None:
+        shapes = self.model.parameter_shapes() if self.model.ties else {}
+        for tied, owner in self.model.ties.items():
+            if shapes.get(tied) is None or shapes.get(tied) != shapes.get(owner):
+                raise InputError(
+                    f"{tied}, {shapes.get(tied)}, is tied to {owner}, {shapes.get(owner)}",
+                    "tied parameters are parameters of the model and have the same shape",
+                )
+        if self.model.ties and self.first_schedule.updates_stage_by_stage:
+            raise InputError(
+                f"the model ties {', '.join(self.model.ties)} and schedule is {self.schedule!r}",
+                "its stages update on their own, so that tied parameters would come apart",
+                "train a model without ties, or take schedule 2bw",
             )
 
     @cached_property
@@ -68,6 +84,12 @@ class TrainingJob:
         """The schedule of the first batch."""
         return generate(self.schedule, self.shape, 1)
 
+    @cached_property
+    def stage_of_layer(self) -> dict[str, int]:
+        """The stage of each layer, by name."""
+        placed = place_layers(self.model, self.graph, self.plan)
+        return {layer.spec.name: stage for stage, layers in enumerate(placed) for layer in layers}
+
     @property
     def microbatches_per_update(self) -> int:
         """Those of a batch, or fewer where a schedule updates more often."""
@@ -80,7 +102,7 @@ class TrainingJob:
 
     @property
     def tokens_per_update(self) -> int:
-        """Terms of the mean that the loss is."""
+        """Of all its microbatches, those included that a mask leaves out of the loss."""
         return self.model.tokens_per_sample * self.microbatch_size * self.microbatches_per_update
 
     @property
@@ -89,8 +111,10 @@ class TrainingJob:
         return Objective(
             data=self.data,
             microbatches=self.plan.microbatches,
+            microbatches_per_update=self.microbatches_per_update,
             summed_loss=self.model.loss,
-            tokens_per_update=self.tokens_per_update,
+            reduction=self.model.reduction,
+            tokens_per_microbatch=self.model.tokens_per_sample * self.microbatch_size,
         )
 
     def schedules(self, first_batch: int = 0) -> Iterator[Schedule]:

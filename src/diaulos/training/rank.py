@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from diaulos.errors import InputError
-from diaulos.models.layers import LayeredModel
 from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.executor import Executor
 from diaulos.training.failures import FailureBoard
@@ -21,7 +20,8 @@ from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
 from diaulos.training.resuming import load
 from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
-from diaulos.training.stage import PlacedLayer, StageModule, place_layers
+from diaulos.training.stage import PlacedLayer, build_stage, place_layers
+from diaulos.training.ties import TiedGradients
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
 
@@ -56,18 +56,24 @@ def train_rank(
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
     shake_hands(groups, forms)
     weights = {stage: _weights(job, placed[stage], stage, groups) for stage in groups.stages}
-    names = parameter_names(job.model)
-    own_names = {stage: own.names for stage, own in weights.items()}
+    names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
     with (
         RankRecorder(groups.rank, folder, resumed_updates=done.updates) as recorder,
         _closing(FailureBoard(groups)) as board,
-        _closing(BatchReducer(groups, names, own_names)) as reducer,
+        _closing(
+            BatchReducer(
+                groups,
+                parameters=names,
+                names={stage: own.names for stage, own in weights.items()},
+                ties=TiedGradients(groups, job),
+            )
+        ) as reducer,
         _closing(Checkpointing(job, groups, weights, checkpoints)) as checkpointing,
     ):
         with board.reporting("loading the checkpoint"):
             if resume_from is not None:
-                load(weights.values(), resume_from)
+                load(weights.values(), resume_from, job.model)
         links = Links(groups, forms, board)
         updater = Updater(
             groups=groups,
@@ -109,18 +115,9 @@ def train_rank(
 def _weights(
     job: TrainingJob, layers: tuple[PlacedLayer, ...], stage: int, groups: Groups
 ) -> WeightVersions:
-    module = StageModule(layers, job.seed).to(groups.device)
+    module = build_stage(job.model, layers, job.seed).to(groups.device)
     kept = job.first_schedule.weight_versions[stage]
     return WeightVersions(module, kept, job.make_optimizer)
-
-
-def parameter_names(model: LayeredModel) -> tuple[str, ...]:
-    """The names of all parameters of a model, in the order of its layers."""
-    names: list[str] = []
-    for spec in model.layers:
-        with torch.device("meta"):
-            names += [f"{spec.name}.{name}" for name, _ in spec.build().named_parameters()]
-    return tuple(names)
 
 
 def stage_forms(

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
+from diaulos.training.ties import TiedGradients
 from diaulos.training.workers import Worker
 
 
@@ -55,13 +56,22 @@ class BatchReducer:
     """
 
     def __init__(
-        self, groups: Groups, parameters: Sequence[str], names: Mapping[int, Sequence[str]]
+        self,
+        groups: Groups,
+        *,
+        parameters: Sequence[str],
+        names: Mapping[int, Sequence[str]],
+        ties: TiedGradients,
     ) -> None:
-        """`parameters` are those of the whole model in order, `names` those of each own stage."""
+        """Get ready to sum batches.
+
+        `parameters` are those of the whole model in order, of tied ones only their owner; `names`
+        are all parameters of each stage of this rank.
+        """
         self._groups = groups
-        self._parameters = len(parameters)
-        place = {name: index for index, name in enumerate(parameters)}
-        self._places = {stage: [place[name] for name in own] for stage, own in names.items()}
+        self._ties = ties
+        self._names = names
+        self._place = {name: index for index, name in enumerate(parameters)}
         # Two: under PipeDream a stage does not wait for what others have still to hand over.
         self._over_replicas = Worker("sums over replicas")
         self._over_stages = Worker("sums over stages")
@@ -85,11 +95,16 @@ class BatchReducer:
             sum_in_one_message(gradients, self._groups.replicas)
 
     def _total(self, share: BatchShare) -> BatchTotals:
-        vector = torch.zeros(self._parameters + 2, dtype=torch.float64)
+        gradients: dict[str, Tensor] = {}
         for stage, handed_over in share.stages.items():
             handed_over.summed.result()
-            if self._groups.is_first_replica:
-                vector[self._places[stage]] = squared_norms(handed_over.gradients)
+            gradients.update(zip(self._names[stage], handed_over.gradients, strict=True))
+        self._ties.sum(gradients)
+        vector = torch.zeros(len(self._place) + 2, dtype=torch.float64)
+        counted = [name for name in gradients if name in self._place]
+        if self._groups.is_first_replica and counted:
+            places = [self._place[name] for name in counted]
+            vector[places] = squared_norms([gradients[name] for name in counted])
         vector[-2], vector[-1] = share.loss, share.busy_seconds
         vector = vector.to(self._groups.device)
         dist.all_reduce(vector, group=self._groups.world)

@@ -1,11 +1,13 @@
 """Going on from a checkpoint: whether a job can, and what each stage takes from it."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diaulos.errors import InputError
+from diaulos.models.layers import LayeredModel
 from diaulos.training.checkpoints import Checkpoint, weight_key
 from diaulos.training.job import TrainingJob
 from diaulos.training.saving import describe
@@ -39,18 +41,19 @@ def check_resumable(job: TrainingJob, checkpoint: Checkpoint) -> None:
         raise InputError(named + (f"; and {more} more" if more > 0 else ""), where=where)
 
 
-def load(stages: Iterable[WeightVersions], checkpoint: Checkpoint) -> None:
+def load(stages: Iterable[WeightVersions], checkpoint: Checkpoint, model: LayeredModel) -> None:
     """Give stages the weights and the optimizer's state of a checkpoint."""
+    stored = lru_cache(maxsize=2)(checkpoint.tensors)
     for weights in stages:
         weights.restart(checkpoint.description.updates)
-        newest = weights.module(weights.newest)
-        stored = {layer: checkpoint.tensors(layer) for layer in newest.names}
-        with torch.no_grad():
-            for version in weights.alive:
-                for layer, name, parameter in weights.module(version).weights():
-                    parameter.copy_(stored[layer][weight_key(name, version)])
-        for layer, name, parameter in newest.weights():
-            weights.optimizer.state[parameter] = stored_state(stored[layer], name)
+        alive = {version: dict(weights.named(version)) for version in weights.alive}
+        for name, newest in weights.named(weights.newest):
+            spec, own_name = model.home(name)
+            tensors = stored(spec.name)
+            weights.optimizer.state[newest] = stored_state(tensors, own_name)
+            with torch.no_grad():
+                for version, parameters in alive.items():
+                    parameters[name].copy_(tensors[weight_key(own_name, version)])
 
 
 def stored_state(layer: Mapping[str, Tensor], parameter: str) -> dict[str, Tensor]:
@@ -59,49 +62,32 @@ def stored_state(layer: Mapping[str, Tensor], parameter: str) -> dict[str, Tenso
     for stored, tensor in layer.items():
         kind, _, name = stored.partition("/")
         if name == parameter and kind.startswith("optimizer."):
-            found[kind.removeprefix("optimizer.")] = tensor
+            found[kind.removeprefix("optimizer.")] = tensor.clone()
     return found
 
 
 def _problems(job: TrainingJob, checkpoint: Checkpoint) -> Iterator[str]:
     """What the model's stages need and the checkpoint lacks or has otherwise, and the reverse."""
-    described = set(checkpoint.description.layers)
-    updates = checkpoint.description.updates
+    names = [spec.name for spec in job.model.layers]
+    described = checkpoint.description.layers
+    headers = {layer: checkpoint.header(layer) for layer in described}
     for stage, layers in enumerate(place_layers(job.model, job.graph, job.plan)):
-        delay = job.first_schedule.gradient_delays[stage]
-        for spec in (layer.spec for layer in layers):
-            if spec.name not in described:
-                yield f"lacks layer {spec.name} of stage {stage}"
-                continue
-            with torch.device("meta"):
-                module = spec.build()
-            yield from _layer_problems(
-                module,
-                checkpoint,
-                f"{spec.name}",
-                stage,
-                range(max(updates - delay, 0), updates + 1),
-            )
-    names = {spec.name for spec in job.model.layers}
-    for layer in checkpoint.description.layers:
+        for name in (layer.spec.name for layer in layers):
+            if name not in described:
+                yield f"lacks layer {name} of stage {stage}"
+    for layer in described:
         if layer not in names:
             yield f"has layer {layer}, which the model lacks"
-
-
-def _layer_problems(
-    module: nn.Module, checkpoint: Checkpoint, layer: str, stage: int, versions: range
-) -> Iterator[str]:
-    header = checkpoint.header(layer)
-    for name, parameter in module.named_parameters():
-        for version in versions:
-            stored = header.get(weight_key(name, version))
+    for parameter, shape in job.model.parameter_shapes().items():
+        spec, name = job.model.home(parameter)
+        stage = job.stage_of_layer[job.model.split(parameter)[0].name]
+        delay = job.first_schedule.gradient_delays[stage]
+        updates = checkpoint.description.updates
+        versions = range(max(updates - delay, 0), updates + 1)
+        for version in versions if spec.name in headers else ():
+            stored = headers[spec.name].get(weight_key(name, version))
             if stored is None:
-                yield (
-                    f"lacks version {version} of {layer}.{name}, {list(parameter.shape)} on stage "
-                    f"{stage}"
-                )
-            elif stored.shape != tuple(parameter.shape):
-                yield (
-                    f"has {layer}.{name} as {list(stored.shape)}, which is "
-                    f"{list(parameter.shape)} on stage {stage}"
-                )
+                yield f"lacks version {version} of {parameter}, {list(shape)} on stage {stage}"
+            elif stored.shape != shape:
+                found = list(stored.shape)
+                yield f"has {parameter} as {found}, which is {list(shape)} on stage {stage}"

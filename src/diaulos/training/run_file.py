@@ -17,6 +17,8 @@ layers = 6
 width = 256
 heads = 8
 sequence_length = 128
+dropout = 0.1                 # optional
+tied = true                   # optional: the head's projection is the token embedding
 
 [data]
 tokens = "text.bin"           # flat uint8 tokens, memory-mapped
@@ -137,9 +139,17 @@ def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:
 
 def _parse_model(value: Value) -> GPTConfig:
     sizes = ("layers", "width", "heads", "sequence_length")
-    fields = value.fields(sizes, ("vocabulary",))
+    fields = value.fields(sizes, ("vocabulary", "dropout", "tied"))
     with value.context():
-        return GPTConfig(**{key: size.integer(minimum=1) for key, size in fields.items()})
+        return GPTConfig(
+            **{
+                key: fields[key].integer(minimum=1)
+                for key in (*sizes, "vocabulary")
+                if key in fields
+            },
+            dropout=_number(fields, "dropout", 0.0),
+            tied=fields["tied"].boolean() if "tied" in fields else False,
+        )
 
 
 def _parse_optimizer(value: Value) -> AdamW | SGD:

@@ -1,7 +1,7 @@
 """When a rank writes checkpoints, and what of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diaulos.errors import CheckError, InputError
+from diaulos.models.layers import LayeredModel
 from diaulos.training.checkpoints import (
     Description,
     LayerTensors,
@@ -20,6 +21,7 @@ from diaulos.training.checkpoints import (
 )
 from diaulos.training.groups import Groups
 from diaulos.training.job import TrainingJob
+from diaulos.training.stage import StageModule
 from diaulos.training.weights import WeightVersions
 from diaulos.training.workers import Worker
 
@@ -70,7 +72,7 @@ class Checkpointing:
         every = settings.every_batches * job.updates // job.batches
         if updates % every == 0 or updates == job.updates:
             self.finish()
-            layers, description = copies(self._weights.values()), describe(job, updates)
+            layers, description = copies(self._weights.values(), job.model), describe(job, updates)
             self._pending = self._worker.submit(lambda: self._write(settings, description, layers))
 
     def finish(self) -> None:
@@ -112,18 +114,27 @@ def describe(job: TrainingJob, updates: int) -> Description:
     )
 
 
-def copies(stages: Iterable[WeightVersions]) -> dict[str, dict[str, Tensor]]:
-    """Copies of all that a checkpoint needs of these stages, by layer."""
+def copies(stages: Iterable[WeightVersions], model: LayeredModel) -> dict[str, dict[str, Tensor]]:
+    """Copies of all that a checkpoint needs of these stages, by layer.
+
+    Of tied parameters it is the owner that is saved.
+    """
     layers: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for weights in stages:
         for version in weights.alive:
-            for layer, name, parameter in weights.module(version).weights():
+            for layer, name, parameter in _owners(weights.module(version), model):
                 layers[layer][weight_key(name, version)] = parameter.detach().clone()
-        for layer, name, parameter in weights.module(weights.newest).weights():
+        for layer, name, parameter in _owners(weights.module(weights.newest), model):
             for key, value in weights.optimizer.state[parameter].items():
                 if value is not None:
                     layers[layer][state_key(name, key)] = value.clone()
     return dict(layers)
+
+
+def _owners(module: StageModule, model: LayeredModel) -> Iterator[tuple[str, str, nn.Parameter]]:
+    for layer, name, parameter in module.weights():
+        if f"{layer}.{name}" not in model.ties:
+            yield layer, name, parameter
 
 
 def _optimizer_name(job: TrainingJob) -> str:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.job import TrainingJob
 from diaulos.training.reduction import clip_coefficient, squared_norms
 from diaulos.training.resuming import stored_state
-from diaulos.training.stage import PlacedLayer, StageModule, place_layers
+from diaulos.training.stage import StageModule, build_stage, place_layers
 
 Tensors = dict[str, Tensor]
 """By parameter name."""
@@ -44,16 +45,16 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
     depend on it).
     """
     placed = place_layers(job.model, job.graph, job.plan)
-    module = StageModule([layer for stage in placed for layer in stage], job.seed)
+    module = build_stage(job.model, [layer for stage in placed for layer in stage], job.seed)
     newest = dict(module.named_weights())
-    stages = _stages(placed)
+    stages = {f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in module.weights()}
     computing = copy.deepcopy(module)
     optimizer = job.make_optimizer(list(newest.values()))
     losses, gradients, versions = [], {}, {0: _snapshot(newest)}
     first = 0
     if resume_from is not None:
         first = resume_from.description.updates
-        versions = _resume(module, optimizer, resume_from)
+        versions = _resume(job, newest, optimizer, resume_from)
     delays = job.first_schedule.gradient_delays
     for update in range(first, job.updates):
         used = {name: max(update - delays[stage], 0) for name, stage in stages.items()}
@@ -61,35 +62,31 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
         loss, summed = _update_gradients(job, computing, update, stages)
         losses.append(loss)
         gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
-        _apply(job, optimizer, list(newest.values()), list(summed.values()))
+        _apply(job, optimizer, newest, summed)
         versions[update + 1] = _snapshot(newest)
     state = {name: dict(optimizer.state[parameter]) for name, parameter in newest.items()}
     return SerialRun(losses=losses, gradients=gradients, versions=versions, optimizer_state=state)
 
 
-def _stages(placed: tuple[tuple[PlacedLayer, ...], ...]) -> dict[str, int]:
-    """The stage of each parameter."""
-    found = {}
-    for stage, layers in enumerate(placed):
-        for name, _ in StageModule(layers, 0).named_weights():
-            found[name] = stage
-    return found
-
-
 def _resume(
-    module: StageModule, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint
+    job: TrainingJob,
+    newest: Mapping[str, Parameter],
+    optimizer: torch.optim.Optimizer,
+    checkpoint: Checkpoint,
 ) -> dict[int, Tensors]:
     """Give the newest weights and the optimizer's state; the versions that are stored."""
     versions: defaultdict[int, Tensors] = defaultdict(dict)
-    stored = {layer: checkpoint.tensors(layer) for layer in module.names}
-    for layer, tensors in stored.items():
-        for key, tensor in tensors.items():
-            kind, _, name = key.partition("/")
-            if kind.startswith("weights."):
-                versions[int(kind.removeprefix("weights."))][f"{layer}.{name}"] = tensor
-    _load(module, versions[checkpoint.description.updates])
-    for layer, name, parameter in module.weights():
-        optimizer.state[parameter] = stored_state(stored[layer], name)
+    stored = {spec.name: checkpoint.tensors(spec.name) for spec in job.model.layers}
+    for name, parameter in newest.items():
+        spec, own_name = job.model.home(name)
+        optimizer.state[parameter] = stored_state(stored[spec.name], own_name)
+        for key, tensor in stored[spec.name].items():
+            kind, _, key_name = key.partition("/")
+            if kind.startswith("weights.") and key_name == own_name:
+                versions[int(kind.removeprefix("weights."))][name] = tensor
+    with torch.no_grad():
+        for name, parameter in newest.items():
+            parameter.copy_(versions[checkpoint.description.updates][name])
     return dict(versions)
 
 
@@ -101,7 +98,8 @@ def _update_gradients(
     objective = job.objective
     losses, gradients = [], []
     for microbatch in range(update * each, (update + 1) * each):
-        loss = objective.loss(module(objective.inputs(microbatch)), microbatch)
+        outputs = module(objective.inputs(microbatch), microbatch)
+        loss = objective.loss(outputs, microbatch)
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
         gradients.append(_take_gradients(module))
@@ -110,8 +108,17 @@ def _update_gradients(
         by_replica = _orders(job.first_schedule, stage)
         sums = [_sum([gradients[index][name] for index in order]) for order in by_replica]
         summed[name] = _sum(sums)
+    _tie(job, summed)
     degree = job.shape.replicas[job.shape.homes[-1]]
     return sum(sum(losses[replica::degree]) for replica in range(degree)), summed
+
+
+def _tie(job: TrainingJob, gradients: Tensors) -> None:
+    """Give tied parameters the sum of their gradients."""
+    for owner in dict.fromkeys(job.model.ties.values()):
+        names = [owner, *(tied for tied, kept in job.model.ties.items() if kept == owner)]
+        total = _sum([gradients[name] for name in names])
+        gradients.update(dict.fromkeys(names, total))
 
 
 def _take_gradients(module: StageModule) -> Tensors:
@@ -146,15 +153,16 @@ def _sum(tensors: Sequence[Tensor]) -> Tensor:
 def _apply(
     job: TrainingJob,
     optimizer: torch.optim.Optimizer,
-    newest: Sequence[torch.nn.Parameter],
-    summed: Sequence[Tensor],
+    newest: Mapping[str, Parameter],
+    gradients: Mapping[str, Tensor],
 ) -> None:
-    norm = float(squared_norms(summed).sum().sqrt())
-    coefficient = clip_coefficient(norm, job.clip_norm)
-    for parameter, gradient in zip(newest, summed, strict=True):
+    counted = [gradient for name, gradient in gradients.items() if name not in job.model.ties]
+    coefficient = clip_coefficient(float(squared_norms(counted).sum().sqrt()), job.clip_norm)
+    for name, parameter in newest.items():
+        gradient = gradients[name]
         parameter.grad = gradient if coefficient is None else gradient * coefficient
     optimizer.step()
-    for parameter in newest:
+    for parameter in newest.values():
         parameter.grad = None
 
 

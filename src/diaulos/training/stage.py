@@ -3,11 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from diaulos.errors import InputError
 from diaulos.models.graph import LayerGraph
-from diaulos.models.layers import LayeredModel, LayerSpec, build_layer, run_layer
+from diaulos.models.layers import (
+    LayeredModel,
+    LayerSpec,
+    build_layer,
+    keyed_randomness,
+    run_layer,
+)
 from diaulos.planning.plan import Plan, Stage
 
 
@@ -60,19 +67,35 @@ def _place_stage(model: LayeredModel, graph: LayerGraph, stage: Stage) -> tuple[
     )
 
 
+def build_stage(model: LayeredModel, placed: Sequence[PlacedLayer], seed: int) -> "StageModule":
+    """A stage of a model as it is before the first update, the same in any split."""
+    module = StageModule(placed, seed)
+    with torch.no_grad():
+        for name, parameter in module.named_weights():
+            if name in model.ties:
+                spec, owner = model.home(name)
+                parameter.copy_(build_layer(spec, seed).get_parameter(owner))
+    return module
+
+
 class StageModule(nn.Module):
     """The layers of one stage, with weights drawn from (seed, layer name)."""
 
     def __init__(self, placed: Sequence[PlacedLayer], seed: int) -> None:
         super().__init__()
+        self.seed = seed
         self.names = [layer.spec.name for layer in placed]
         self.recomputed = [layer.recompute for layer in placed]
         self.layers = nn.ModuleList(build_layer(layer.spec, seed) for layer in placed)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """The output of the last layer for the input of the first."""
-        for layer, recompute in zip(self.layers, self.recomputed, strict=True):
-            hidden = run_layer(layer, hidden, recompute=recompute)
+    def forward(self, hidden: Tensor, microbatch: int) -> Tensor:
+        """The output of the last layer for the input of the first.
+
+        The number of the microbatch, counted through all batches, decides what dropout leaves out.
+        """
+        for name, layer, recompute in zip(self.names, self.layers, self.recomputed, strict=True):
+            with keyed_randomness(self.seed, microbatch, name, hidden.device):
+                hidden = run_layer(layer, hidden, recompute=recompute)
         return hidden
 
     def recomputed_parameters(self) -> list[nn.Parameter]:

@@ -1,0 +1,54 @@
+"""Parameters that are one, such as an embedding and the head's projection, on different stages.
+
+Each stage has a copy of its own with an optimizer's state of its own. They start equal, and see the
+same gradient, the sum of all their gradients: so they stay equal to the bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from diaulos.training.groups import Groups
+from diaulos.training.job import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TiedSet:
+    names: tuple[str, ...]
+    """The owner first."""
+    group: dist.ProcessGroup | None
+    """The ranks that hold any of them; None where they are all on one position."""
+
+
+class TiedGradients:
+    """Sums the gradients of tied parameters. Every rank makes one, as it makes groups."""
+
+    def __init__(self, groups: Groups, job: TrainingJob) -> None:
+        self._is_first_replica = groups.is_first_replica
+        self._sets = []
+        ties = job.model.ties
+        for owner in dict.fromkeys(ties.values()):
+            names = (owner, *(tied for tied, kept in ties.items() if kept == owner))
+            stages = {job.stage_of_layer[job.model.split(name)[0].name] for name in names}
+            self._sets.append(_TiedSet(names=names, group=groups.of_stages(stages)))
+
+    def sum(self, gradients: Mapping[str, Tensor]) -> None:
+        """Replace the gradients of tied parameters, out of this rank's, by their sums.
+
+        They have been summed over replicas before: the first replica of each stage speaks for it.
+        """
+        for tied in self._sets:
+            own = [gradients[name] for name in tied.names if name in gradients]
+            if not own:
+                continue
+            total = own[0].clone()
+            for gradient in own[1:]:
+                total += gradient
+            if tied.group is not None:
+                if not self._is_first_replica:
+                    total.zero_()
+                dist.all_reduce(total, group=tied.group)
+            torch._foreach_copy_(own, [total] * len(own))
