@@ -50,8 +50,12 @@ class Neighbours:
                 yield _with_cut(outline, border, other)
 
     def _other_degrees(self, degrees: tuple[Degrees, ...]) -> Iterator[tuple[Degrees, ...]]:
-        """One stage or two have other degrees, two become one, or one becomes two."""
+        """One stage or two have other degrees, two become one, one becomes two, or one is added."""
         stages = range(len(degrees))
+        for place, some in product(range(len(degrees) + 1), self.outlines.all_degrees):
+            yield (*degrees[:place], some, *degrees[place:])
+            for smaller in self._with_one_smaller(degrees):
+                yield (*smaller[:place], some, *smaller[place:])
         for stage, some in product(stages, self.outlines.all_degrees):
             yield _with_degrees(degrees, {stage: some})
         for one, other in combinations(stages, 2):
@@ -65,6 +69,12 @@ class Neighbours:
                 yield (*before, *two, *behind)
             for merged in (before[-1], *self._next(before[-1]), *near) if before else ():
                 yield (*before[:-1], merged, *behind)
+
+    def _with_one_smaller(self, degrees: tuple[Degrees, ...]) -> Iterator[tuple[Degrees, ...]]:
+        for stage, known in enumerate(degrees):
+            for some in self._next(known):
+                if some.devices < known.devices:
+                    yield _with_degrees(degrees, {stage: some})
 
     def _beside(self, cut: int) -> Iterator[int]:
         """The downsets with one layer more or less."""

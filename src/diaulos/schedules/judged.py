@@ -18,7 +18,7 @@ from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.planning.watch import Watch
 from diaulos.schedules.plans import simulate_plan
-from diaulos.schedules.trials import Trials
+from diaulos.schedules.trials import Trial, Trials
 
 _MOST_OUTLINES = 20_000
 """Where there are no more, all are tried."""
@@ -134,6 +134,7 @@ def _hunt(trials: Trials, start: Plan, everything: list[Outline] | None, watch: 
             balance = Balance(outlines=outlines)
             _try(trials, balance.even(), watch)
             _search(trials, Neighbours(outlines, balance), watch)
+            _try_options(trials, watch)
             return False
         _try(trials, everything, watch)
     except KeyboardInterrupt:
@@ -152,6 +153,7 @@ def _try(trials: Trials, some: Iterable[Outline], watch: Watch) -> None:
 def _search(trials: Trials, neighbours: Neighbours, watch: Watch) -> None:
     """Look around the fastest plans, until nothing better is found around several of them."""
     done: set[Outline] = set()
+    near: list[Trial] = []
     patience = _PATIENCE
     while patience and not _is_over(trials, watch):
         fresh = [outline for outline in trials.simulated if outline not in done]
@@ -159,9 +161,21 @@ def _search(trials: Trials, neighbours: Neighbours, watch: Watch) -> None:
             return
         outline = min(fresh, key=lambda some: trials.simulated[some].rank)
         done.add(outline)
+        near = sorted([*near, *trials.new(neighbours.of(outline))], key=trials.promise)
         before = trials.best_seconds
-        _try(trials, neighbours.of(outline), watch)
+        while near and trials.best_seconds == before and not _is_over(trials, watch):
+            trial = near.pop(0)
+            if trial.least_seconds < before:
+                trials.simulate(trial)
         patience = _PATIENCE if trials.best_seconds < before else patience - 1
+
+
+def _try_options(trials: Trials, watch: Watch) -> None:
+    """Other options for the fastest plans than those that compute fastest."""
+    fastest = sorted(trials.simulated, key=lambda outline: trials.simulated[outline].rank)
+    finer = Trials(outlines=trials.outlines, tries_options=True)
+    _try(finer, fastest[:_PATIENCE], watch)
+    trials.take(finer)
 
 
 def _is_over(trials: Trials, watch: Watch) -> bool:

@@ -102,6 +102,10 @@ class Trials:
                     found.append(trial)
         return sorted(found, key=lambda trial: trial.least_seconds)
 
+    def promise(self, trial: Trial) -> tuple[bool, float]:
+        """By what trials are sorted: those first whose schedule is known, which take little."""
+        return trial.outline.replicas not in self._shapes, trial.least_seconds
+
     def simulate(self, trial: Trial) -> None:
         """Simulate the plans of an outline that may be the fastest, at least the first."""
         problem = self.outlines.problem
@@ -117,6 +121,11 @@ class Trials:
             )
             seconds = simulator.makespan_seconds(costs, links)
             self._note(trial.outline, Simulated(plan=plan, seconds=seconds))
+
+    def take(self, others: "Trials") -> None:
+        """Take what others simulated of the same problem."""
+        for outline, found in others.simulated.items():
+            self._note(outline, found)
 
     def _combinations(self, trial: Trial) -> Iterator[tuple[Choice, ...]]:
         yield tuple(choices[0] for choices in trial.choices)
