@@ -1,6 +1,7 @@
 """`diaulos plan`: find the fastest plan for a layer graph on a cluster."""
 
 import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,12 +14,22 @@ from diaulos.errors import InfeasibleError
 from diaulos.planning.exact import exact
 from diaulos.planning.files import stage_documents, write_plan
 from diaulos.planning.infeasibility import explain_infeasibility
+from diaulos.planning.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.planning.watch import Watch
 from diaulos.reporting.idle import idle_sentence
 from diaulos.reporting.infeasibility import infeasibility_document, infeasibility_sentences
+from diaulos.reporting.judged import (
+    judgement_document,
+    judgement_sentence,
+    schedule_documents,
+    schedule_reasons,
+    schedules_table,
+)
 from diaulos.reporting.tables import plan_sentence, plan_table, proof_phrase
+from diaulos.schedules.judged import Judgement, fastest_by_simulation, judged
+from diaulos.schedules.schedule_choice import ScheduleStanding, compare_schedules
 from diaulos.units import format_seconds
 
 
@@ -42,11 +53,12 @@ def plan(
     flags
         What to plan for.
     planner
-        exact (proven optimal), equal (equal stages, as PipeDream-2BW plans), pipedream (as
-        PipeDream plans) or exhaustive (tries every plan; small graphs only).
+        exact (proven optimal; where batches are flushed, chosen by simulation), equal (equal
+        stages, as PipeDream-2BW plans), pipedream (as PipeDream plans) or exhaustive (tries every
+        plan; small graphs only).
     time_limit
         Seconds after which the exact planner stops with the best plan so far and a bound; so does
-        Ctrl-C.
+        Ctrl-C. Where schedules are compared, each has its part of them.
     output
         Where to write the plan, JSON.
     as_json
@@ -54,12 +66,18 @@ def plan(
     """
     given = flags or ProblemFlags()
     file = given.read(graph)
-    problem = given.problem(file)
-    result = _ask(planner, problem, time_limit, quiet=as_json)
+    if given.schedule == "auto" and planner == "exact":
+        problem = replace(given, schedule="2bw").problem(file)
+        answer = _compare(problem, time_limit, as_json=as_json)
+        problem = replace(problem, pipelining=answer.pipelining)
+    else:
+        problem = given.problem(file)
+        answer = _ask(planner, problem, time_limit, quiet=as_json)
+    result = answer.result
     if result.plan is None or result.evaluation is None:
         raise _no_plan(problem, result, as_json=as_json)
     if as_json:
-        print_json(result_document(problem, result))
+        print_json({**result_document(problem, result), **answer.document})
     if output is not None:
         write_plan(
             output,
@@ -69,20 +87,77 @@ def plan(
             cluster=problem.cluster,
             costs=problem.costs,
             time_unit=file.time_unit,
-            made_by=_made_by(problem, result),
+            made_by=_made_by(problem, answer),
         )
     if not as_json:
-        _print(problem, result)
+        _print(problem, answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A planner's answer, and what simulation had to do with it."""
+
+    result: PlanningResult
+    judgement: Judgement | None = None
+    standings: tuple[ScheduleStanding, ...] = ()
+    """All schedules, where they were compared."""
+
+    @property
+    def pipelining(self) -> Pipelining:
+        assert self.result.evaluation is not None
+        return self.result.evaluation.pipelining
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What JSON says of the simulation; nothing where there was none."""
+        if self.judgement is None:
+            return {}
+        document = {"schedule": self.pipelining.name, **judgement_document(self.judgement)}
+        if self.standings:
+            document["schedules"] = schedule_documents(self.standings)
+        return document
 
 
 def _ask(
     planner: str, problem: PlanningProblem, time_limit_seconds: float, *, quiet: bool
-) -> PlanningResult:
-    """The answer of a planner; progress is shown where somebody looks."""
+) -> _Answer:
+    """The answer of a planner; progress is shown where somebody looks.
+
+    Plans with a flush are simulated: the exact planner's answer is chosen by that.
+    """
     if planner != "exact":
-        return PLANNERS[planner](problem)
+        return _simulated(problem, PLANNERS[planner](problem))
     with progress_display(quiet=quiet) as report:
-        return exact(problem, Watch(time_limit_seconds=time_limit_seconds, report=report))
+        watch = Watch(time_limit_seconds=time_limit_seconds, report=report)
+        if not problem.pipelining.flushes:
+            return _Answer(result=exact(problem, watch))
+        judgement = fastest_by_simulation(problem, watch)
+    return _Answer(result=judgement.result, judgement=judgement)
+
+
+def _simulated(problem: PlanningProblem, result: PlanningResult) -> _Answer:
+    """An answer that stays as it is, with the simulator's figure where a batch is flushed."""
+    if result.plan is None or not problem.pipelining.flushes:
+        return _Answer(result=result)
+    known = judged(problem, result.plan)
+    judgement = Judgement(result=result, best=known, considered=(known,), simulations=1)
+    return _Answer(result=result, judgement=judgement)
+
+
+def _compare(problem: PlanningProblem, time_limit_seconds: float, *, as_json: bool) -> _Answer:
+    """The answer under the schedule that suits a problem best; each has its part of the time."""
+    with progress_display(quiet=as_json) as report:
+        standings = compare_schedules(
+            problem,
+            lambda: Watch(time_limit_seconds=time_limit_seconds / len(PIPELININGS), report=report),
+        )
+    first = standings[0].judgement
+    if first is None or first.best is None:
+        if as_json:
+            documents = schedule_documents(standings)
+            print_json({"feasible": False, "planner": "exact", "schedules": documents})
+        raise InfeasibleError("\n  ".join(schedule_reasons(standings)))
+    return _Answer(result=first.result, judgement=first, standings=standings)
 
 
 def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[str, Any]:
@@ -117,24 +192,33 @@ def _no_plan(problem: PlanningProblem, result: PlanningResult, *, as_json: bool)
     return InfeasibleError("\n  ".join((f"no plan: {result.reason}", *sentences)))
 
 
-def _made_by(problem: PlanningProblem, result: PlanningResult) -> dict[str, str]:
+def _made_by(problem: PlanningProblem, answer: _Answer) -> dict[str, str]:
     switches = ("data_parallel", "tensor_parallel", "recompute")
     off = [name for name in switches if not getattr(problem, name)]
     without = {"without": ", ".join(off)} if off else {}
-    proven = "true" if result.proven_optimal else "false"
-    return {"planner": result.planner, "proven_optimal": proven, **without}
+    judge = {} if answer.judgement is None else {"judge": "simulator"}
+    proven = "true" if answer.result.proven_optimal else "false"
+    return {"planner": answer.result.planner, "proven_optimal": proven, **judge, **without}
 
 
-def _print(problem: PlanningProblem, result: PlanningResult) -> None:
+def _print(problem: PlanningProblem, answer: _Answer) -> None:
+    result = answer.result
     assert result.plan is not None
     assert result.evaluation is not None
     console = make_console()
+    if answer.standings:
+        console.print(schedules_table(answer.standings))
+        for reason in schedule_reasons(answer.standings):
+            console.print(reason)
+        console.print()
     console.print(plan_table(problem.graph, result.plan, result.evaluation, problem.cluster))
     proof = proof_phrase(result)
     console.print(
         f"{plan_sentence(result.plan, result.evaluation, problem.cluster)}; {proof}, found by the "
         f"{result.planner} planner in {format_seconds(result.search_seconds)}"
     )
+    if answer.judgement is not None:
+        console.print(judgement_sentence(answer.judgement))
     idle = idle_sentence(problem, result)
     if idle is not None:
         console.print(idle)

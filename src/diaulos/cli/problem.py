@@ -33,8 +33,9 @@ class UnsizedFlags:
     """What the times of a Piper file are; other files say so."""
     batch_size: int | None = None
     """Of a PipeDream profile, where its Input node does not tell."""
-    schedule: Literal["2bw", "gpipe", "1f1b", "zb-h1"] = "2bw"
-    """Whose batch time counts: 2bw never flushes, the others fill and drain with each batch."""
+    schedule: Literal["2bw", "gpipe", "1f1b", "zb-h1", "auto"] = "2bw"
+    """Whose batch time counts: 2bw never flushes, the others fill and drain with each batch; auto
+    compares them."""
     cost_model: Literal["piper", "detailed"] | None = None
     """piper (as published) or detailed (latency, buffers, shared tensors once); unless given,
     piper on clusters of one node and detailed on others."""
@@ -66,6 +67,12 @@ class UnsizedFlags:
         self, file: GraphFile, *, devices: int | None, memory_bytes: float | None
     ) -> PlanningProblem:
         """The planning problem for the graph of a file, on so many devices of such memory."""
+        if self.schedule == "auto":
+            raise InputError(
+                "--schedule is auto",
+                "only `diaulos plan` with the exact planner compares schedules",
+                f"give one of {', '.join(PIPELININGS)}",
+            )
         cluster = self._cluster(file, devices=devices, memory_bytes=memory_bytes)
         return PlanningProblem(
             graph=file.graph,

@@ -61,14 +61,14 @@ def fastest_by_simulation(problem: PlanningProblem, watch: Watch | None = None) 
     others it is the best of what a local search meets, and never worse than the plan of the exact
     planner. Without a flush it is the plan of the exact planner.
 
-    `watch` ends both searches; so does Ctrl-C.
+    `watch` ends the search by the closed form and that by simulation; Ctrl-C ends either.
     """
     start = time.perf_counter()
     alarm = Watch() if watch is None else watch
     closed_form = exact(problem, alarm)
     if closed_form.plan is None:
         return Judgement(result=closed_form, best=None, considered=(), simulations=0)
-    first = _judged(problem, closed_form.plan)
+    first = judged(problem, closed_form.plan)
     if not problem.pipelining.flushes:
         return Judgement(result=closed_form, best=first, considered=(first,), simulations=1)
     outlines = Outlines.of(problem)
@@ -94,7 +94,7 @@ def fastest_by_simulation(problem: PlanningProblem, watch: Watch | None = None) 
         proven_optimal=has_all,
         search_seconds=time.perf_counter() - start,
         lower_bound_seconds=None,
-        remark=None if has_all else f"the fastest of {count} plans that were simulated",
+        remark=None if has_all else f"a local search simulated {count} plans",
     )
     return Judgement(result=result, best=best, considered=(first, *by_depth), simulations=count)
 
@@ -104,7 +104,8 @@ def _order(judged: JudgedPlan) -> tuple[float, int, int]:
     return seconds, judged.plan.devices_used, len(judged.plan.stages)
 
 
-def _judged(problem: PlanningProblem, plan: Plan) -> JudgedPlan:
+def judged(problem: PlanningProblem, plan: Plan) -> JudgedPlan:
+    """Both figures of a plan, under the problem's schedule."""
     flushes = problem.pipelining.flushes
     timeline = simulate_plan(
         problem.graph,
@@ -147,7 +148,7 @@ def _try(trials: Trials, some: Iterable[Outline], watch: Watch) -> None:
     for trial in trials.new(some):
         if trial.least_seconds >= trials.best_seconds or _is_over(trials, watch):
             return
-        trials.simulate(trial)
+        _simulate(trials, trial, watch)
 
 
 def _search(trials: Trials, neighbours: Neighbours, watch: Watch) -> None:
@@ -166,7 +167,7 @@ def _search(trials: Trials, neighbours: Neighbours, watch: Watch) -> None:
         while near and trials.best_seconds == before and not _is_over(trials, watch):
             trial = near.pop(0)
             if trial.least_seconds < before:
-                trials.simulate(trial)
+                _simulate(trials, trial, watch)
         patience = _PATIENCE if trials.best_seconds < before else patience - 1
 
 
@@ -176,6 +177,15 @@ def _try_options(trials: Trials, watch: Watch) -> None:
     finer = Trials(outlines=trials.outlines, tries_options=True)
     _try(finer, fastest[:_PATIENCE], watch)
     trials.take(finer)
+
+
+def _simulate(trials: Trials, trial: Trial, watch: Watch) -> None:
+    space = trials.outlines.judge.space
+    trials.simulate(trial)
+    watch.tell(
+        bound_seconds=space.batch_seconds(space.least_batch_time),
+        best_seconds=trials.best_seconds,
+    )
 
 
 def _is_over(trials: Trials, watch: Watch) -> bool:
