@@ -5,7 +5,7 @@ It is the sum of the stages' exposed latencies and the largest of their other sh
 lowered from one plan to the next, each as far as a better plan needs, until none is left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -62,8 +62,10 @@ def _fastest_of_all_sums(judge: Judge, watch: Watch) -> Outcome:
     relaxed, is_bound = _fastest(judge, watch, _FOREVER)
     if relaxed is None:
         return _outcome(None, judge.space.least_batch_time, is_proven=is_bound)
-    bound = relaxed.time if is_bound else judge.space.least_batch_time
-    best: Found | None = None
+    if not is_bound:
+        some = _some_plan(_limited(judge, relaxed.plan))
+        return _outcome(some, judge.space.least_batch_time, is_proven=some is None)
+    bound, best = relaxed.time, None
     for limited in _limited(judge, relaxed.plan):
         try:
             most = _FOREVER if best is None else best.time
@@ -119,10 +121,16 @@ def _outcome(best: Found | None, bound: Fraction, *, is_proven: bool) -> Outcome
 
 def fits_at_all_flushed(judge: Judge) -> bool:
     """Whether some plan keeps to the memory of its devices."""
-    return any(
-        next(_better_and_better(replace(judge, space=space), _FOREVER, None), None) is not None
-        for space in judge.space.all_limited()
-    )
+    spaces = judge.space.all_limited()
+    return _some_plan(replace(judge, space=space) for space in spaces) is not None
+
+
+def _some_plan(judges: Iterable[Judge]) -> Found | None:
+    """The first plan of the first of some spaces that has one."""
+    for judge in judges:
+        for found in _better_and_better(judge, _FOREVER, None):
+            return found
+    return None
 
 
 def fastest_of_depth(judge: Judge, stages: int, most: Fraction) -> Found | None:
