@@ -312,3 +312,57 @@ def test_figures_of_a_cluster_with_nodes_are_not_overridden(
     """Which devices would be meant is not known."""
     assert status_of("plan", piper, "--cluster", nodes, "--memory", "1GiB") == 2
     assert "can only be replaced where there is one of each" in capsys.readouterr().err
+
+
+def test_flushed_plans_are_simulated(piper: str, capsys: Capture, tmp_path: Path) -> None:
+    """The simulator's figure stands beside the closed form's; the plan file says who judged."""
+    output = tmp_path / "plan.json"
+    found = document_of(capsys, "plan", piper, "--schedule", "1f1b", "--json", "-o", str(output))
+    assert found["schedule"] == "1f1b"
+    assert found["simulated_batch_seconds"] == found["batch_seconds"] == 16.0
+    assert found["considered"][0]["stages"] == 1
+    stored = json.loads(output.read_text())
+    assert stored["made_by"]["judge"] == "simulator"
+    assert read_plan(output).problem.pipelining.name == "1f1b"
+    assert status_of("plan", piper, "--schedule", "1f1b") == 0
+    assert "simulated, a batch takes 16 s; the closed form says 16 s" in capsys.readouterr().out
+
+
+def test_other_planners_keep_their_plan(piper: str, capsys: Capture) -> None:
+    """It is simulated, not chosen by that."""
+    flags = ("--planner", "exhaustive", "--schedule", "gpipe", "--json")
+    found = document_of(capsys, "plan", piper, *flags)
+    assert (found["planner"], found["simulations"]) == ("exhaustive", 1)
+    assert found["simulated_batch_seconds"] == 16.0
+
+
+def test_schedules_are_compared(piper: str, capsys: Capture) -> None:
+    """All of them, the best one's plan in full."""
+    found = document_of(capsys, "plan", piper, "--schedule", "auto", "--json")
+    names = {entry["schedule"] for entry in found["schedules"]}
+    assert names == {"2bw", "1f1b", "gpipe", "zb-h1"}
+    assert found["schedule"] == found["schedules"][0]["schedule"]
+    assert found["stages"][0]["layers"][0] == 0
+    assert status_of("plan", piper, "--schedule", "auto") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["schedule", "stages", "closed", "form"]
+    assert len(lines[1:5]) == len({line.split()[0] for line in lines[1:5]})
+
+
+def test_no_schedule_may_fit(piper: str, capsys: Capture) -> None:
+    """Status 1, and the reason for each, in JSON as well."""
+    flags = ("--memory", "1GiB", "--schedule", "auto")
+    found = document_of(capsys, "plan", piper, *flags, "--json", status=1)
+    assert not found["feasible"]
+    assert len(found["schedules"]) == 4
+    assert status_of("plan", piper, *flags) == 1
+    assert capsys.readouterr().err.count("no plan for") == 4
+
+
+@pytest.mark.parametrize("command", [("compare",), ("plan", "--planner", "equal")])
+def test_only_the_exact_planner_compares_schedules(
+    command: tuple[str, ...], piper: str, capsys: Capture
+) -> None:
+    """Elsewhere `auto` is refused, with what to give."""
+    assert status_of(command[0], piper, *command[1:], "--schedule", "auto") == 2
+    assert "give one of 2bw, gpipe, 1f1b, zb-h1" in " ".join(capsys.readouterr().err.split())

@@ -4,16 +4,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning.evaluate import evaluate
-from diaulos.planning.exact import exact
+from diaulos.planning.exact import exact, feasible
 from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem
 from diaulos.planning.rules import violations
-from tests.planning.problems import option, problem, problems, scaled, with_limit_of
+from tests.planning.problems import (
+    detailed_problems,
+    option,
+    problem,
+    problems,
+    scaled,
+    with_limit_of,
+)
 
 _many = settings(
     max_examples=300,
@@ -172,3 +181,15 @@ def test_expected_values(
     assert found.proven_optimal
     time = found.evaluation and found.evaluation.time_per_sample_seconds
     assert time == (expected and pytest.approx(expected, rel=1e-12))
+
+
+@settings(max_examples=60, deadline=None)
+@given(detailed_problems(), st.sampled_from(list(PIPELININGS.values())))
+def test_a_problem_is_feasible_where_it_has_a_plan(given_problem, pipelining) -> None:
+    """Under every schedule, also where what stages hold depends on all of them."""
+    there = replace(given_problem, pipelining=pipelining)
+    try:
+        plan = exact(there).plan
+    except InputError:
+        assume(False)
+    assert feasible(there) == (plan is not None)

@@ -125,3 +125,9 @@ def test_a_batch_is_never_shorter_than_a_stage(
     longest = max(m * seconds + reduction for m, seconds, reduction, _ in stages)
     assert batch_seconds(pipelining, loads) >= longest * (1 - 1e-12)
     assert batch_seconds(STEADY, loads) == longest
+
+
+def test_what_counts_for_the_microbatches_in_flight() -> None:
+    """The degrees of a stage and all later ones; of all where weight backwards are deferred."""
+    assert ONE_F_ONE_B.totals((2, 1, 4)) == STEADY.totals((2, 1, 4)) == (7, 5, 4)
+    assert ZERO_BUBBLE.totals((2, 1, 4)) == (7, 7, 7)

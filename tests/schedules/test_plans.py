@@ -8,6 +8,7 @@ from diaulos.clusters.cluster import Cluster, DeviceGroup
 from diaulos.clusters.cluster import Link as ClusterLink
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.planning.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.plans import plan_costs, plan_links, plan_simulator, simulate_plan
 from diaulos.schedules.shape import PipelineShape
@@ -183,3 +184,16 @@ def test_plans_of_one_shape_share_a_simulator() -> None:
     costs = plan_costs(GRAPH, planned(((0,), 1), ((1,), 2), ((2,), 1)), CLUSTER)
     plan = planned(((0,), 1), ((1,), 2), ((2,), 1))
     assert first.makespan_seconds(costs, plan_links(plan, CLUSTER)) > 0
+
+
+@pytest.mark.parametrize("pipelining", PIPELININGS.values(), ids=PIPELININGS)
+@pytest.mark.parametrize("degrees", [(1, 1, 1), (2, 2), (1, 2, 4), (4, 1, 2)])
+def test_stages_hold_what_planning_counts(pipelining: Pipelining, degrees: tuple[int, ...]) -> None:
+    """The limits that a schedule promises are the microbatches in flight of the memory account."""
+    shape = PipelineShape(replicas=degrees, microbatches=16)
+    promised = plan_simulator(pipelining.name, shape, 2).schedule.in_flight_limits
+    counted = [
+        pipelining.in_flight(total, d, 16)
+        for total, d in zip(pipelining.totals(degrees), degrees, strict=True)
+    ]
+    assert list(promised) == counted
