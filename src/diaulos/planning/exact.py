@@ -13,12 +13,13 @@ that respect the order, and a bound says how far from the best of all it may be.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from diaulos.errors import InputError
 from diaulos.planning.coarsening import coarsen
 from diaulos.planning.contraction import Contraction, identity
 from diaulos.planning.downset_count import count_downsets
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.evaluate import RELATIVE_ROUNDING, evaluate
 from diaulos.planning.lossless import contract
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
@@ -119,7 +120,8 @@ def _search_contracted(
         # What is best in one order may not be so in others; the bound holds for all.
         remark = "the graph has too many downsets to search all: layers were put in an order"
         bound = space.least_batch_time
-        is_proven = outcome.plan is not None and outcome.bound == bound
+        meets_bound = outcome.bound <= bound * (1 + Fraction(RELATIVE_ROUNDING))
+        is_proven = outcome.is_proven and outcome.plan is not None and meets_bound
     return SearchResult(
         plan=plan,
         proven_optimal=is_proven,
