@@ -29,6 +29,8 @@ class Outcome:
     versions: dict[int, dict[str, Tensor]]
     """The weights of this rank's stages that are alive, by version."""
     optimizer_state: dict[str, dict[str, Tensor]]
+    evaluations: dict[int, float]
+    """The losses of held-out data, by the batches done before."""
     peak_in_flight: int
     versions_alive: int
     storages: int
@@ -91,6 +93,7 @@ def _run(leg: Leg, groups: Groups) -> Outcome:
         gradients=gradients,
         versions=dict(alive),
         optimizer_state={k: v for weights in held for k, v in weights.optimizer_state().items()},
+        evaluations={record.batches: record.loss for record in trained.evaluations},
         peak_in_flight=trained.peak_in_flight,
         versions_alive=max(weights.peak_alive for weights in held),
         storages=max(_storages(weights) for weights in held),
@@ -107,6 +110,7 @@ def _tensors(named: object) -> dict[str, Tensor]:
 
 def assert_bit_equal(outcome: Outcome, run: object) -> None:
     """A rank's outcome is that of the serial run: gradients, weights, losses, optimizer state."""
+    assert run.evaluations == outcome.evaluations
     assert run.losses[-len(outcome.losses) :] == outcome.losses
     for (batch, name), gradient in outcome.gradients.items():
         assert torch.equal(run.gradients[batch][name], gradient), (batch, name)

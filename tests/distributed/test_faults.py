@@ -5,21 +5,23 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from diaulos.models.gpt import GPTConfig, summed_cross_entropy
+from diaulos.models.gpt import Embedding, GPTConfig, summed_cross_entropy
+from diaulos.models.layers import LayerSpec
 from diaulos.pricing.processes import LocalRank, RankError, join_group, run_ranks
 from diaulos.training.failures import RunError
 from diaulos.training.groups import make_groups
 from diaulos.training.job import TrainingJob
 from diaulos.training.rank import train_rank
 from diaulos.training.records import StepRecord
-from tests.training.toy import CONFIG, toy_job
+from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of, toy_job
 
 RANKS = 4
 CULPRIT = 2
@@ -130,12 +132,55 @@ def test_a_shape_mismatch_is_one_error_on_every_rank():
     )
 
 
-@dataclass(frozen=True)
-class _LossThatOverflows:
-    """Infinite from its third use on."""
+LARGE = 1e15
+"""As an embedding, finite also when squared; its cube is not."""
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return summed_cross_entropy(outputs, targets) * float("inf")
+
+@dataclass(frozen=True)
+class _OneLargeMicrobatch(RandomTokens):
+    """Token 0 stands in microbatch 1 of batch 1 alone."""
+
+    def __call__(self, batch: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = RandomTokens.__call__(self, batch, microbatch)
+        inputs = inputs.clamp(min=1)
+        inputs[0, 0] = 0 if (batch, microbatch) == (1, 1) else 1
+        return inputs, targets
+
+
+class _LargeToken(Embedding):
+    """Token 0 is LARGE."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) + LARGE * (tokens == 0)[..., None]
+
+
+class _Cube(nn.Module):
+    """Changes nothing but makes NaN of what is LARGE."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + 0 * hidden**3
+
+
+class _Root(nn.Module):
+    """Changes nothing, and has a derivative that does not exist."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + 0 * (hidden - hidden.detach()).sqrt()
+
+
+def _infinite_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return summed_cross_entropy(outputs, targets) * float("inf")
+
+
+def _job_with(place: int, layer: type[nn.Module], schedule: str) -> TrainingJob:
+    """Two stages; token 0 is large, and the layer of this place is another, which is called odd."""
+    job = toy_job(schedule, (1, 1), 2)
+    _, *rest = job.model.layers
+    layers = [LayerSpec(name="embedding", build=partial(_LargeToken, CONFIG)), *rest]
+    layers.insert(place, LayerSpec(name="odd", build=layer))
+    model = replace(job.model, layers=tuple(layers))
+    plan = plan_of(len(layers), (1, 1), 2)
+    return replace(job, model=model, graph=graph_of(model), plan=plan, data=_OneLargeMicrobatch())
 
 
 def _not_finite(rank: LocalRank, job: TrainingJob) -> str:
@@ -147,14 +192,25 @@ def _not_finite(rank: LocalRank, job: TrainingJob) -> str:
     return "it ended well"
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "2bw"])
-def test_a_gradient_that_is_not_finite_stops_every_rank(schedule):
-    """No rank updates, and all say which parameters were not finite."""
-    job = toy_job(schedule, (1, 1), 2)
-    job = replace(job, model=replace(job.model, loss=_LossThatOverflows()))
-    for message in run_ranks(_not_finite, job, ranks=2):
-        assert "UPDATE0: the gradient is not finite" in message
-        assert "embedding.tokens.weight" in message
+LOSS_JOB = toy_job("gpipe", (1, 1), 2)
+NOT_FINITE = {
+    "rank 1 (stage 1) failed in 1F3@0: the output of layer odd is not finite for microbatch 1 of "
+    "batch 1": _job_with(3, _Cube, "2bw"),
+    "rank 1 (stage 1) failed in 1I0@0: the gradient is not finite in layer odd for microbatch 0 of "
+    "batch 0": _job_with(3, _Root, "zb-h1"),
+    "UPDATE0: the gradient is not finite in 2 parameters: embedding.positions, "
+    "embedding.tokens.weight": _job_with(1, _Root, "2bw"),
+    "rank 1 (stage 1) failed in 1F0@0: the loss is not finite for microbatch 0 of batch 0": replace(
+        LOSS_JOB, model=replace(LOSS_JOB.model, loss=_infinite_loss)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", NOT_FINITE)
+def test_a_number_that_is_not_finite_stops_every_rank(message):
+    """No rank updates, and all say on which stage, in which layer and for which microbatch."""
+    for said in run_ranks(_not_finite, NOT_FINITE[message], ranks=2):
+        assert message in said
 
 
 def _wrong_world(rank: LocalRank) -> str:

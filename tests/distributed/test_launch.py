@@ -41,6 +41,16 @@ tokens = "text.bin"
 
 [optimizer.adamw]
 learning_rate = 0.01
+
+[learning_rate]
+warm_up_updates = 2
+cosine_updates = 100
+final_share = 0.1
+
+[evaluation]
+tokens = "text.bin"
+microbatches = 2
+every_batches = 1000
 """
 
 
@@ -88,6 +98,7 @@ def test_a_run_file_trains(command, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert "2bw  step 3/3  loss" in done.stdout
+    assert "2bw  after batch 3: held-out loss" in done.stdout
     expected = train_serially(read_run(path).job).losses
     for steps in read_steps(tmp_path / "run"):
         assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-6)
@@ -181,6 +192,8 @@ def _is_running(pid):
         ("layers = 2", "layers = 3", "the graph is not that of the model"),
         ("[optimizer.adamw]", "[optimizer.adam]", "$.optimizer names adam; it names one optimizer"),
         ("clip_norm = 1.0", "clip = 1.0", "$ has the unknown key 'clip'"),
+        ("= 100", "= 2", "cosine_updates is 2 and warm_up_updates is 2"),
+        ("microbatches = 2", "microbatches = 0", "$.evaluation.microbatches is 0"),
         ('"text.bin"', '"absent.bin"', "absent.bin: cannot be read"),
         ("[data]", "[checkpoints]\nevery_batches = 0\n[data]", "every_batches is 0; it must be"),
     ],

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 from diaulos.training.console import Console
+from diaulos.training.evaluation import EvaluationRecord
 from tests.training.test_records import STEP
 
 
@@ -33,3 +34,11 @@ def test_a_pipe_sees_the_first_and_the_last_step():
     first, last = pipe.getvalue().splitlines()
     assert "step 1/3" in first
     assert last == "2bw  step 3/3  loss 2.5000  gradient norm 1  100 tokens/s  bubble 25.0%"
+
+
+def test_evaluations_are_shown_in_lines_of_their_own():
+    """The held-out loss stands beside the number of batches that were done before."""
+    pipe = io.StringIO()
+    Console("2bw", 3, pipe).evaluation(EvaluationRecord(batches=2, loss=1.5))
+
+    assert pipe.getvalue() == "2bw  after batch 2: held-out loss 1.5000\n"

@@ -1,5 +1,7 @@
 """Records of a run and the measured timeline that is read from them."""
 
+from dataclasses import replace
+
 import pytest
 
 from diaulos.errors import InputError
@@ -44,6 +46,24 @@ def test_records_survive_until_the_last_step(tmp_path):
     with RankRecorder(0, tmp_path) as recorder:
         recorder.step(STEP)
         assert read_steps(tmp_path) == [[STEP]]
+
+
+def test_steps_done_again_count_once(tmp_path):
+    """After a run is resumed its file goes on, the steps behind the checkpoint and the timeline
+    anew."""
+    with RankRecorder(0, tmp_path) as recorder:
+        recorder.action(parse_action("0F0@0"), recorder.now())
+        for batch in range(3):
+            recorder.step(replace(STEP, batch=batch))
+    with RankRecorder(0, tmp_path, resumed_updates=2) as recorder:
+        recorder.action(parse_action("0F4@2"), recorder.now())
+        for batch in range(2, 4):
+            recorder.step(replace(STEP, batch=batch, loss=1.0))
+
+    (steps,) = read_steps(tmp_path)
+    assert [(0, 2.5), (1, 2.5), (2, 1.0), (3, 1.0)] == [(step.batch, step.loss) for step in steps]
+    events = read_measured_timeline(tmp_path, "measured", microbatches=2).events
+    assert ["0F4@2"] == [str(event.action) for event in events]
 
 
 def test_a_folder_without_records_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TextIO
 
+from diaulos.training.evaluation import EvaluationRecord
 from diaulos.training.records import StepRecord
 
 _SECONDS_BETWEEN_LINES = 2.0
@@ -29,6 +30,12 @@ class Console:
         elif is_last or now - self._last_line_seconds >= _SECONDS_BETWEEN_LINES:
             self._last_line_seconds = now
             self._stream.write(self._line(record) + "\n")
+        self._stream.flush()
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Show an evaluation, in a line of its own."""
+        line = f"{self._title}  after batch {record.batches}: held-out loss {record.loss:.4f}\n"
+        self._stream.write(("\r\x1b[K" if self._live else "") + line)
         self._stream.flush()
 
     def _line(self, record: StepRecord) -> str:

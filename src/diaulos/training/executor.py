@@ -1,10 +1,12 @@
 """The executor: does a rank's actions, one after another, as the schedule lists them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
@@ -12,11 +14,13 @@ from diaulos.errors import CheckError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
+from diaulos.training.finite import first_bad_gradient, first_bad_output, is_finite
 from diaulos.training.groups import Groups
 from diaulos.training.halves import backward_of_input
 from diaulos.training.links import Links
 from diaulos.training.objective import Objective
 from diaulos.training.records import RankRecorder
+from diaulos.training.stage import StageModule
 from diaulos.training.updates import Updater
 from diaulos.training.weights import Lease, WeightVersions
 
@@ -91,14 +95,55 @@ class Executor:
                 raise self._board.report(str(action), error) from error
         self._updater.finish()
 
+    def evaluate(self, objective: Objective, schedule: Schedule) -> float:
+        """The loss of held-out data on the newest weights, the same on every rank.
+
+        `schedule` is one of forwards only, of whose microbatches the objective is. Nothing may be
+        in flight. Gradients, versions, modes and random numbers are as before.
+        """
+        loss = torch.zeros(1, dtype=torch.float64)
+        newest = {stage: held.module(held.newest) for stage, held in self._weights.items()}
+        self._shape = schedule.shape
+        self._links.expect(schedule)
+        with torch.no_grad(), _evaluating(newest.values()):
+            for action in schedule.actions[self._groups.rank]:
+                with self._board.reporting(f"evaluating, in {action}"):
+                    if action.kind is Kind.FORWARD:
+                        loss += self._evaluate(newest[action.stage], objective, action)
+                    else:
+                        self._do[action.kind](action)
+        with self._board.reporting("evaluating"):
+            loss = loss.to(self._groups.device)
+            dist.all_reduce(loss, group=self._groups.world)
+            self._links.settle_batch(0)
+        return float(loss)
+
+    def _evaluate(self, module: StageModule, objective: Objective, action: Action) -> float:
+        """Do a forward; what it adds to the loss."""
+        if action.stage == 0:
+            entering = objective.inputs(action.number).to(self._groups.device)
+        else:
+            entering = self._arrived.pop((action.stage, action.number))
+        output = module(entering, action.number)
+        if action.stage == self._shape.stages - 1:
+            return float(objective.loss(output, action.number))
+        self._pass_on(action, action.stage + 1, output)
+        return 0.0
+
     def _forward(self, action: Action) -> None:
         start = self._recorder.now()
         assert action.version is not None
         lease = self._weights[action.stage].lease(action.version)
         entering = self._entering(action)
         output = lease.module(entering, action.number)
-        if action.stage == self._shape.stages - 1:
+        is_last = action.stage == self._shape.stages - 1
+        if is_last:
             output = self._objective.loss(output, action.number)
+        if not is_finite(output.detach()):
+            layer = first_bad_output(lease.module, entering, action.number)
+            what = "the loss" if layer is None else f"the output of layer {layer}"
+            raise CheckError(f"{what} is not finite for {self._named(action)}")
+        if is_last:
             self._updater.add_loss(action.number // self._shape.microbatches, output.detach())
         else:
             self._pass_on(action, action.stage + 1, output.detach())
@@ -116,8 +161,9 @@ class Executor:
         start = self._recorder.now()
         stashed = self._stashed(action)
         assert stashed.root is not None
-        torch.autograd.backward(stashed.root, self._gradient(action))
-        self._pass_back(action, stashed)
+        gradient = self._gradient(action)
+        torch.autograd.backward(stashed.root, gradient)
+        self._pass_back(action, stashed, gradient)
         self._end_backward(action, stashed)
         self._recorder.action(action, start)
 
@@ -139,7 +185,7 @@ class Executor:
             )
             stashed.weight_half = half.run
         stashed.root = None
-        self._pass_back(action, stashed)
+        self._pass_back(action, stashed, gradient)
         self._recorder.action(action, start)
 
     def _weight_backward(self, action: Action) -> None:
@@ -165,10 +211,30 @@ class Executor:
             return None
         return self._arrived.pop((action.stage, action.number))
 
-    def _pass_back(self, action: Action, stashed: _InFlight) -> None:
-        if action.stage > 0:
-            assert stashed.input.grad is not None
-            self._pass_on(action, action.stage - 1, stashed.input.grad)
+    def _pass_back(self, action: Action, stashed: _InFlight, gradient: Tensor | None) -> None:
+        if action.stage == 0:
+            return
+        assert stashed.input.grad is not None
+        if not is_finite(stashed.input.grad):
+            layer = self._layer_with_bad_gradient(action, stashed, gradient)
+            place = "at the loss" if layer is None else f"in layer {layer}"
+            raise CheckError(f"the gradient is not finite {place} for {self._named(action)}")
+        self._pass_on(action, action.stage - 1, stashed.input.grad)
+
+    def _layer_with_bad_gradient(
+        self, action: Action, stashed: _InFlight, gradient: Tensor | None
+    ) -> str | None:
+        def gradient_of(output: Tensor) -> Tensor:
+            if gradient is not None:
+                return gradient
+            return torch.autograd.grad(self._objective.loss(output, action.number), output)[0]
+
+        module = stashed.lease.module
+        return first_bad_gradient(module, stashed.input, action.number, gradient_of)
+
+    def _named(self, action: Action) -> str:
+        batch, within = divmod(action.number, self._shape.microbatches)
+        return f"microbatch {within} of batch {batch}"
 
     def _pass_on(self, action: Action, stage: int, tensor: Tensor) -> None:
         """Lay a tensor where its send finds it, or the stage that takes it on the same rank."""
@@ -186,3 +252,13 @@ class Executor:
 
     def _receive(self, action: Action) -> None:
         self._arrived[action.stage, action.number] = self._links.receive(action)
+
+
+@contextmanager
+def _evaluating(modules: Iterable[StageModule]) -> Iterator[None]:
+    """Dropout off, and on again."""
+    for module in modules:
+        module.eval()
+    yield
+    for module in modules:
+        module.train()

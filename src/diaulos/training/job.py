@@ -1,7 +1,7 @@
 """A training job: what to train and how, the same on every rank."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from diaulos.errors import InputError
@@ -12,6 +12,8 @@ from diaulos.schedules.check import check
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
+from diaulos.training.evaluation import Evaluation, forwards_only
+from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.objective import BatchSource, Objective
 from diaulos.training.stage import place_layers
 from diaulos.training.weights import OptimizerFactory
@@ -30,7 +32,10 @@ class TrainingJob:
     microbatch_size: int
     batches: int
     make_optimizer: OptimizerFactory
+    learning_rate: LearningRateSchedule = field(default_factory=LearningRateSchedule)
+    """By what the optimizer's own is multiplied."""
     clip_norm: float | None = None
+    evaluation: Evaluation | None = None
     seed: int = 0
     chunks: int | None = None
     """Stages of the plan that share a rank; None for as many as the schedule has, or one."""
@@ -46,6 +51,8 @@ class TrainingJob:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
         place_layers(self.model, self.graph, self.plan)
         self._check_ties()
+        if self.evaluation is not None:
+            forwards_only(self.shape, self.evaluation.microbatches)
         if self.first_schedule.updates_stage_by_stage and self.clip_norm is not None:
             raise InputError(
                 f"clip_norm is {self.clip_norm} and schedule is {self.schedule!r}",
@@ -108,19 +115,37 @@ class TrainingJob:
     @property
     def objective(self) -> Objective:
         """The data and the loss, scaled for an update."""
+        return self._objective(self.data, self.plan.microbatches, self.microbatches_per_update)
+
+    @property
+    def evaluation_objective(self) -> Objective | None:
+        """The held-out data and their loss, if there are any."""
+        if self.evaluation is None:
+            return None
+        microbatches = self.evaluation.microbatches
+        return self._objective(self.evaluation.data, microbatches, microbatches)
+
+    def _objective(self, data: BatchSource, microbatches: int, per_update: int) -> Objective:
         return Objective(
-            data=self.data,
-            microbatches=self.plan.microbatches,
-            microbatches_per_update=self.microbatches_per_update,
+            data=data,
+            microbatches=microbatches,
+            microbatches_per_update=per_update,
             summed_loss=self.model.loss,
             reduction=self.model.reduction,
             tokens_per_microbatch=self.model.tokens_per_sample * self.microbatch_size,
         )
 
     def schedules(self, first_batch: int = 0) -> Iterator[Schedule]:
-        """Checked schedules that together run all batches from this one on."""
-        for first in range(first_batch, self.batches, self.batches_between_flushes):
-            batches = min(self.batches_between_flushes, self.batches - first)
-            schedule = generate(self.schedule, self.shape, batches, first)
+        """Checked schedules that together run all batches from this one on.
+
+        One ends wherever it is time to evaluate.
+        """
+        while first_batch < self.batches:
+            stop = min(first_batch + self.batches_between_flushes, self.batches)
+            if self.evaluation is not None:
+                every = self.evaluation.every_batches
+                stop = min(stop, (first_batch // every + 1) * every)
+            schedule = generate(self.schedule, self.shape, stop - first_batch, first_batch)
             check(schedule)
             yield schedule
+            first_batch = stop

@@ -103,6 +103,7 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             checkpoints=run.checkpoints,
             resume_from=checkpoint,
             observe_step=console.step if groups.is_speaker else None,
+            observe_evaluation=console.evaluation if groups.is_speaker else None,
         )
     except DiaulosError as error:
         print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201

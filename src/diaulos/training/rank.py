@@ -1,6 +1,6 @@
 """One rank of a training job: everything built from the plan, and run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from diaulos.errors import InputError
 from diaulos.training.checkpoints import Checkpoint
+from diaulos.training.evaluation import EvaluationRecord, forwards_only
 from diaulos.training.executor import Executor
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
@@ -25,6 +26,8 @@ from diaulos.training.ties import TiedGradients
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
 
+EvaluationObserver = Callable[[EvaluationRecord], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRank:
@@ -34,6 +37,7 @@ class TrainedRank:
     weights: Mapping[int, WeightVersions]
     """By stage."""
     steps: list[StepRecord]
+    evaluations: list[EvaluationRecord]
     peak_in_flight: int
 
 
@@ -46,6 +50,7 @@ def train_rank(
     resume_from: Checkpoint | None = None,
     observe_gradients: GradientObserver | None = None,
     observe_step: StepObserver | None = None,
+    observe_evaluation: EvaluationObserver | None = None,
 ) -> TrainedRank:
     """Run a job on this rank of a run; every rank calls it. Records go to `folder`.
 
@@ -85,6 +90,7 @@ def train_rank(
             parameter_names=names,
             tokens_per_update=job.tokens_per_update,
             clip_norm=job.clip_norm,
+            learning_rate=job.learning_rate,
             after_update=checkpointing.after_update,
             observe_gradients=observe_gradients,
             observe_step=observe_step,
@@ -101,6 +107,8 @@ def train_rank(
         board.meet("the start")
         for schedule in job.schedules(done.batches):
             executor.run(schedule)
+            batches = (schedule.batch_numbers.stop * job.batches) // job.updates
+            _evaluate(job, batches, executor, recorder, observe_evaluation)
         with board.reporting("the last checkpoint"):
             checkpointing.finish()
         board.meet("the end")
@@ -108,8 +116,27 @@ def train_rank(
         groups=groups,
         weights=weights,
         steps=recorder.steps,
+        evaluations=recorder.evaluations,
         peak_in_flight=recorder.peak_in_flight,
     )
+
+
+def _evaluate(
+    job: TrainingJob,
+    batches: int,
+    executor: Executor,
+    recorder: RankRecorder,
+    observe: EvaluationObserver | None,
+) -> None:
+    """Evaluate, if it is time to after so many batches."""
+    evaluation, objective = job.evaluation, job.evaluation_objective
+    if evaluation is None or objective is None or not evaluation.is_due(batches, job.batches):
+        return
+    loss = executor.evaluate(objective, forwards_only(job.shape, evaluation.microbatches))
+    record = EvaluationRecord(batches=batches, loss=loss)
+    recorder.evaluation(record)
+    if observe is not None:
+        observe(record)
 
 
 def _weights(

@@ -10,6 +10,7 @@ from typing import Any, Self
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, parse_action
 from diaulos.schedules.timeline import Event, Timeline
+from diaulos.training.evaluation import EvaluationRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class RankRecorder:
         self.rank = rank
         self.events: list[Event] = []
         self.steps: list[StepRecord] = []
+        self.evaluations: list[EvaluationRecord] = []
         self.peak_in_flight = 0
         self._busy_seconds = 0.0
         # Wall-clock time of day, so that ranks agree; advanced by a clock that never jumps.
@@ -88,6 +90,13 @@ class RankRecorder:
         """Note a step, and make all that was noted so far readable to others."""
         self.steps.append(record)
         self._write({"step": asdict(record)})
+        if self._file is not None:
+            self._file.flush()
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Note an evaluation."""
+        self.evaluations.append(record)
+        self._write({"evaluation": asdict(record)})
         if self._file is not None:
             self._file.flush()
 

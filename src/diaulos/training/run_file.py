@@ -26,13 +26,23 @@ tokens = "text.bin"           # flat uint8 tokens, memory-mapped
 [optimizer.adamw]             # or [optimizer.sgd]
 learning_rate = 3e-4
 
+[learning_rate]               # optional; without it the rate is constant
+warm_up_updates = 100         # optional: linear
+cosine_updates = 1000         # optional: where the cosine ends
+final_share = 0.1             # optional: of the full rate, at that end
+
+[evaluation]                  # optional
+tokens = "held_out.bin"
+microbatches = 8
+every_batches = 100           # and at the end
+
 [checkpoints]                 # optional; without it there are none
 every_batches = 100           # and at the end
 kept = 2                      # optional: the newest of them
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -42,7 +52,9 @@ from diaulos.documents import Value, read_toml
 from diaulos.models.data import TokenData
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.planning.files import read_plan
+from diaulos.training.evaluation import Evaluation
 from diaulos.training.job import TrainingJob
+from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.optimizers import SGD, AdamW
 from diaulos.training.saving import CheckpointSettings
 
@@ -58,7 +70,15 @@ _REQUIRED = (
     "data",
     "optimizer",
 )
-_OPTIONAL = ("checkpoints", "chunks", "clip_norm", "seed", "timeout_seconds")
+_OPTIONAL = (
+    "checkpoints",
+    "chunks",
+    "clip_norm",
+    "evaluation",
+    "learning_rate",
+    "seed",
+    "timeout_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +134,13 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
     seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
     tokens = fields["data"].fields(("tokens",))["tokens"].text()
     data = TokenData(path=base / tokens, sequence_length=config.sequence_length)
+    batches = TokenBatches(data=data, seed=seed, microbatch_size=size)
+    learning_rate = LearningRateSchedule()
+    if "learning_rate" in fields:
+        learning_rate = _parse_learning_rate(fields["learning_rate"])
+    evaluation = None
+    if "evaluation" in fields:
+        evaluation = _parse_evaluation(fields["evaluation"], base, batches)
     stored = read_plan(base / fields["plan"].text()).checked()
     return TrainingJob(
         model=gpt(config),
@@ -121,10 +148,12 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
         plan=stored.plan,
         schedule=fields["schedule"].text(),
         chunks=fields["chunks"].integer(minimum=1) if "chunks" in fields else None,
-        data=TokenBatches(data=data, seed=seed, microbatch_size=size),
+        data=batches,
         microbatch_size=size,
         batches=fields["batches"].integer(minimum=1),
         make_optimizer=optimizer.factory(),
+        learning_rate=learning_rate,
+        evaluation=evaluation,
         clip_norm=fields["clip_norm"].number(above=0) if "clip_norm" in fields else None,
         seed=seed,
     )
@@ -134,6 +163,23 @@ def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:
     fields = value.fields(("every_batches",), ("kept",))
     return CheckpointSettings(
         folder=folder, **{key: count.integer(minimum=1) for key, count in fields.items()}
+    )
+
+
+def _parse_learning_rate(value: Value) -> LearningRateSchedule:
+    fields = value.fields((), ("warm_up_updates", "cosine_updates", "final_share"))
+    counts = {key: count.integer() for key, count in fields.items() if key != "final_share"}
+    with value.context():
+        return LearningRateSchedule(**counts, final_share=_number(fields, "final_share", 0.0))
+
+
+def _parse_evaluation(value: Value, base: Path, training: TokenBatches) -> Evaluation:
+    fields = value.fields(("tokens", "microbatches", "every_batches"))
+    data = replace(training.data, path=base / fields["tokens"].text())
+    return Evaluation(
+        data=replace(training, data=data),
+        microbatches=fields["microbatches"].integer(minimum=1),
+        every_batches=fields["every_batches"].integer(minimum=1),
     )
 
 

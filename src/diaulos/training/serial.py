@@ -35,6 +35,8 @@ class SerialRun:
     versions: dict[int, Tensors]
     """The weights by the updates that they have had."""
     optimizer_state: dict[str, Tensors]
+    evaluations: dict[int, float]
+    """The loss of the held-out data, by the batches done before."""
 
 
 def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -> SerialRun:
@@ -50,7 +52,8 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
     stages = {f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in module.weights()}
     computing = copy.deepcopy(module)
     optimizer = job.make_optimizer(list(newest.values()))
-    losses, gradients, versions = [], {}, {0: _snapshot(newest)}
+    learning_rate = optimizer.param_groups[0]["lr"]
+    losses, gradients, evaluations, versions = [], {}, {}, {0: _snapshot(newest)}
     first = 0
     if resume_from is not None:
         first = resume_from.description.updates
@@ -62,10 +65,20 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
         loss, summed = _update_gradients(job, computing, update, stages)
         losses.append(loss)
         gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
+        optimizer.param_groups[0]["lr"] = learning_rate * job.learning_rate.share(update)
         _apply(job, optimizer, newest, summed)
         versions[update + 1] = _snapshot(newest)
+        batches, rest = divmod((update + 1) * job.batches, job.updates)
+        if job.evaluation and rest == 0 and job.evaluation.is_due(batches, job.batches):
+            evaluations[batches] = _evaluate(job, module)
     state = {name: dict(optimizer.state[parameter]) for name, parameter in newest.items()}
-    return SerialRun(losses=losses, gradients=gradients, versions=versions, optimizer_state=state)
+    return SerialRun(
+        losses=losses,
+        gradients=gradients,
+        versions=versions,
+        optimizer_state=state,
+        evaluations=evaluations,
+    )
 
 
 def _resume(
@@ -109,8 +122,26 @@ def _update_gradients(
         sums = [_sum([gradients[index][name] for index in order]) for order in by_replica]
         summed[name] = _sum(sums)
     _tie(job, summed)
+    return _sum_losses(job, losses), summed
+
+
+def _evaluate(job: TrainingJob, module: StageModule) -> float:
+    objective = job.evaluation_objective
+    assert objective is not None
+    module.eval()
+    with torch.no_grad():
+        losses = [
+            float(objective.loss(module(objective.inputs(number), number), number))
+            for number in range(objective.microbatches)
+        ]
+    module.train()
+    return _sum_losses(job, losses)
+
+
+def _sum_losses(job: TrainingJob, losses: Sequence[float]) -> float:
+    """As the replicas of the last stage sum them."""
     degree = job.shape.replicas[job.shape.homes[-1]]
-    return sum(sum(losses[replica::degree]) for replica in range(degree)), summed
+    return sum(sum(losses[replica::degree]) for replica in range(degree))
 
 
 def _tie(job: TrainingJob, gradients: Tensors) -> None:

@@ -86,6 +86,7 @@ class StageModule(nn.Module):
         self.seed = seed
         self.names = [layer.spec.name for layer in placed]
         self.recomputed = [layer.recompute for layer in placed]
+        self._places = {name: index for index, name in enumerate(self.names)}
         self.layers = nn.ModuleList(build_layer(layer.spec, seed) for layer in placed)
 
     def forward(self, hidden: Tensor, microbatch: int) -> Tensor:
@@ -93,10 +94,19 @@ class StageModule(nn.Module):
 
         The number of the microbatch, counted through all batches, decides what dropout leaves out.
         """
-        for name, layer, recompute in zip(self.names, self.layers, self.recomputed, strict=True):
-            with keyed_randomness(self.seed, microbatch, name, hidden.device):
-                hidden = run_layer(layer, hidden, recompute=recompute)
+        for name in self.names:
+            hidden = self.run_one(name, hidden, microbatch)
         return hidden
+
+    def run_one(self, layer: str, hidden: Tensor, microbatch: int) -> Tensor:
+        """The output of one layer, by name."""
+        index = self._places[layer]
+        with keyed_randomness(self.seed, microbatch, layer, hidden.device):
+            return run_layer(self.layers[index], hidden, recompute=self.recomputed[index])
+
+    def layer(self, name: str) -> nn.Module:
+        """The layer of a name."""
+        return self.layers[self._places[name]]
 
     def recomputed_parameters(self) -> list[nn.Parameter]:
         """The parameters of the layers that the backward runs again."""

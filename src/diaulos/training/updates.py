@@ -13,6 +13,7 @@ from diaulos.schedules.actions import Action
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
+from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.links import Links
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import (
@@ -48,6 +49,7 @@ class Updater:
         parameter_names: Sequence[str],
         tokens_per_update: int,
         clip_norm: float | None,
+        learning_rate: LearningRateSchedule,
         after_update: UpdateObserver,
         observe_gradients: GradientObserver | None,
         observe_step: StepObserver | None,
@@ -61,6 +63,7 @@ class Updater:
         self._parameter_names = parameter_names
         self._tokens_per_update = tokens_per_update
         self._clip_norm = clip_norm
+        self._learning_rate = learning_rate
         self._after_update = after_update
         self._observe_gradients = observe_gradients
         self._observe_step = observe_step
@@ -113,7 +116,7 @@ class Updater:
         coefficient = clip_coefficient(norm, self._clip_norm)
         if coefficient is not None:
             torch._foreach_mul_(gradients, coefficient)
-        weights.update(gradients)
+        weights.update(gradients, learning_rate_share=self._learning_rate.share(batch))
         self._recorder.action(action, start)
         del self._handed_over[batch][action.stage]
         if not self._handed_over[batch]:

@@ -48,6 +48,7 @@ class WeightVersions:
         """The most versions that were newest or leased at a time."""
         self.names = [name for name, _ in module.named_weights()]
         self.optimizer = make_optimizer(self._parameters[0])
+        self._learning_rate = self.optimizer.param_groups[0]["lr"]
 
     @property
     def kept(self) -> int:
@@ -101,7 +102,7 @@ class WeightVersions:
             parameter.grad = None
         return [gradient for gradient in gradients if gradient is not None]
 
-    def update(self, gradients: Sequence[Tensor]) -> None:
+    def update(self, gradients: Sequence[Tensor], *, learning_rate_share: float = 1.0) -> None:
         """Make the next version from the newest one and the gradients given."""
         self._check_free(self.newest + 1 - self.kept)
         source = self._parameters[self.newest % self.kept]
@@ -112,6 +113,8 @@ class WeightVersions:
             self._move_optimizer(source, target)
         for parameter, gradient in zip(target, gradients, strict=True):
             parameter.grad = gradient
+        (group,) = self.optimizer.param_groups
+        group["lr"] = self._learning_rate * learning_rate_share
         self.optimizer.step()
         for parameter in target:
             parameter.grad = None
