@@ -149,7 +149,7 @@ def _better_and_better(judge: Judge, most: Fraction, stages: int | None) -> Iter
     space = judge.space
     limits = Limits(devices=space.devices, latency=float(most) * _ROUNDED_UP, stages=stages)
     least = most
-    first = _quick(judge, limits)
+    first = _quick(judge, limits) if most >= _FOREVER else None
     if first is not None:
         yield first
         least = min(least, first.time)
