@@ -74,20 +74,35 @@ def problem(
 
 
 def scaled(given: PlanningProblem, factor: float) -> PlanningProblem:
-    """The problem with all times multiplied by a factor and the bandwidth divided by it."""
-    layers = tuple(
-        replace(
-            layer,
-            options=tuple(replace(o, seconds=o.seconds * factor) for o in layer.options),
+    """The problem in another unit of time, of which so many make one of the old."""
+
+    def option_in(plain: Option) -> Option:
+        names = ("seconds", "forward_seconds", "weight_backward_seconds", "update_seconds")
+        parts = {name: getattr(plain, name) for name in names}
+        return replace(
+            plain,
+            **{name: None if part is None else part * factor for name, part in parts.items()},
         )
-        for layer in given.graph.layers
+
+    layers = tuple(
+        replace(layer, options=tuple(map(option_in, layer.options))) for layer in given.graph.layers
     )
-    bandwidth = given.cluster.slowest_link.bandwidth_bytes_per_second / factor
-    return replace(
-        given,
-        graph=replace(given.graph, layers=layers),
-        cluster=given.cluster.with_flat(bandwidth_bytes_per_second=bandwidth),
-    )
+    cluster = with_links(given.cluster, bandwidth=1 / factor, latency=factor)
+    return replace(given, graph=replace(given.graph, layers=layers), cluster=cluster)
+
+
+def with_links(cluster: Cluster, *, bandwidth: float, latency: float = 1.0) -> Cluster:
+    """The cluster with bandwidth and latency of all links multiplied."""
+
+    def changed(link: Link) -> Link:
+        return replace(
+            link,
+            bandwidth_bytes_per_second=link.bandwidth_bytes_per_second * bandwidth,
+            latency_seconds=link.latency_seconds * latency,
+        )
+
+    groups = tuple(replace(group, link=changed(group.link)) for group in cluster.groups)
+    return replace(cluster, groups=groups, link=changed(cluster.link))
 
 
 def with_limit_of(given: PlanningProblem, result: PlanningResult) -> PlanningProblem:

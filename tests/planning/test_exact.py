@@ -1,5 +1,6 @@
-"""The exact planner finds what the exhaustive one finds, in any unit of time."""
+"""The exact planner finds what the exhaustive one finds, for every objective and in any unit."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,12 +10,15 @@ from hypothesis import strategies as st
 
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
+from diaulos.planning import exact as exact_module
 from diaulos.planning.evaluate import evaluate
 from diaulos.planning.exact import exact, feasible
 from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.pipelining import PIPELININGS
-from diaulos.planning.problem import PlanningProblem
+from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.planning.rules import violations
+from diaulos.planning.watch import Progress, Watch
+from tests.planning.objectives import OBJECTIVES
 from tests.planning.problems import (
     detailed_problems,
     option,
@@ -22,12 +26,14 @@ from tests.planning.problems import (
     problems,
     scaled,
     with_limit_of,
+    with_links,
 )
+from tests.planning.wide_graphs import cells, fan, random_graph
 
-_many = settings(
-    max_examples=300,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+_slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+_many = settings(max_examples=300, suppress_health_check=_slow)
+_some = settings(max_examples=60, suppress_health_check=_slow)
+_few = settings(max_examples=20, suppress_health_check=_slow)
 
 
 @_many
@@ -44,6 +50,183 @@ def test_equals_the_exhaustive_planner(given_problem: PlanningProblem) -> None:
         assert found.plan is not None
         assert found.evaluation == evaluate(tight.graph, found.plan, tight.cluster)
         assert violations(tight.graph, found.plan, tight.cluster) == ()
+
+
+each = pytest.mark.parametrize("objective", OBJECTIVES)
+UNIT = 1e-9
+"""Bounds are whole numbers of a unit of time, which is less than that where amounts are largest."""
+
+
+def drawn(data: st.DataObject, objective: str) -> tuple[PlanningProblem, PlanningResult]:
+    """A problem with the exact planner's answer; what that refuses is passed over."""
+    given_problem = data.draw(OBJECTIVES[objective])
+    return given_problem, answer_of(given_problem)
+
+
+def answer_of(given_problem: PlanningProblem) -> PlanningResult:
+    """The exact planner's answer, unless it refuses options that cannot be compared."""
+    try:
+        return exact(given_problem)
+    except InputError:
+        assume(False)
+        raise
+
+
+def batch_seconds(result: PlanningResult) -> float:
+    """Of the plan; infinite where there is none."""
+    return result.evaluation.batch_seconds if result.evaluation else math.inf
+
+
+def assert_as_fast(one: PlanningResult, other: PlanningResult, factor: float = 1.0) -> None:
+    """Both have no plan, or plans of which one takes as long as the other, times a factor."""
+    assert (one.plan is None) == (other.plan is None)
+    if one.plan is not None:
+        wanted = pytest.approx(batch_seconds(other) * factor, rel=1e-11, abs=1e-300)
+        assert batch_seconds(one) == wanted
+
+
+@each
+@_some
+@given(st.data())
+def test_no_plan_is_faster(objective: str, data: st.DataObject) -> None:
+    """For every objective the exhaustive planner finds no faster plan, and a plan if there is."""
+    given_problem, found = drawn(data, objective)
+    assert found.proven_optimal
+    assert_as_fast(found, exhaustive(given_problem))
+
+
+@each
+@_few
+@given(st.data(), st.sampled_from((1e-6, 1e6)))
+def test_time_scales(objective: str, data: st.DataObject, factor: float) -> None:
+    """In another unit of time the answer takes as long."""
+    given_problem, found = drawn(data, objective)
+    assert_as_fast(exact(scaled(given_problem, factor)), found, factor)
+
+
+@each
+@_few
+@given(st.data())
+def test_more_is_never_worse(objective: str, data: st.DataObject) -> None:
+    """More memory, bandwidth or devices at the end of the line never make a batch slower."""
+    given_problem, found = drawn(data, objective)
+    cluster = given_problem.cluster
+    *others, last = cluster.groups
+    roomy = tuple(replace(g, memory_bytes=1.5 * g.memory_bytes) for g in cluster.groups)
+    name = "devices_per_node" if cluster.is_flat else "nodes"
+    larger = replace(last, **{name: getattr(last, name) + 1})
+    for more in (
+        replace(cluster, groups=roomy),
+        replace(cluster, groups=(*others, larger)),
+        with_links(cluster, bandwidth=2.0),
+        with_links(cluster, bandwidth=1.0, latency=0.5),
+    ):
+        better = answer_of(replace(given_problem, cluster=more))
+        assert batch_seconds(better) <= batch_seconds(found) * (1 + 1e-11)
+
+
+@each
+@_few
+@given(st.data())
+def test_other_ids_take_as_long(objective: str, data: st.DataObject) -> None:
+    """Whatever layers are called, and in whatever order they are listed."""
+    given_problem, found = drawn(data, objective)
+    ids = [layer.id for layer in given_problem.graph.layers]
+    new_ids = dict(zip(ids, data.draw(st.permutations(ids)), strict=True))
+    renamed = with_ids(given_problem.graph, new_ids)
+    layers = tuple(data.draw(st.permutations(renamed.layers)))
+    edges = tuple(data.draw(st.permutations(renamed.edges)))
+    graph = replace(renamed, layers=layers, edges=edges)
+    assert_as_fast(exact(replace(given_problem, graph=graph)), found)
+
+
+@each
+@_few
+@given(st.data())
+def test_a_search_that_is_stopped(objective: str, data: st.DataObject) -> None:
+    """At once or by Ctrl-C: a plan that is marked and not faster than the bound, if there is."""
+    given_problem, found = drawn(data, objective)
+
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    for watch in (Watch(time_limit_seconds=0.0), Watch(report=interrupt)):
+        stopped = exact(given_problem, watch)
+        if found.plan is None:
+            assert stopped.plan is None
+        elif stopped.proven_optimal:
+            assert_as_fast(stopped, found)
+        else:
+            assert stopped.remark == "the search was stopped before the proof"
+            assert stopped.lower_bound_seconds is not None
+            assert stopped.lower_bound_seconds <= batch_seconds(found) * (1 + 1e-11) + UNIT
+            assert batch_seconds(found) <= batch_seconds(stopped) * (1 + 1e-11)
+            if stopped.plan is None:
+                assert stopped.reason is not None
+                assert stopped.reason.startswith("the exact planner found no plan")
+
+
+@each
+@_few
+@given(st.data(), st.integers(1, 12))
+def test_coarsened_graphs(objective: str, data: st.DataObject, most: int) -> None:
+    """Forced into few downsets, a plan is no faster than the fastest, and the bound no slower."""
+    given_problem, found = drawn(data, objective)
+    layers = len(given_problem.graph.layers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_module, "_FEW_DOWNSETS", 1)
+        patch.setattr(exact_module, "MOST_DOWNSETS", 1)
+        patch.setattr(exact_module, "_COARSE_DOWNSETS", (layers + 1, layers + most))
+        coarse = exact(given_problem)
+    assert batch_seconds(found) <= batch_seconds(coarse) * (1 + 1e-11)
+    if coarse.plan is not None:
+        assert coarse.lower_bound_seconds is not None
+        assert coarse.lower_bound_seconds <= batch_seconds(found) * (1 + 1e-11) + UNIT
+    if coarse.proven_optimal:
+        assert_as_fast(coarse, found)
+    else:
+        assert coarse.remark is not None
+        assert "too many downsets" in coarse.remark
+
+
+WIDE = {
+    "fan": fan(16, alike=False),
+    "random": random_graph(200, neighbours=1, seed=1),
+    "cells": cells(12),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("schedule", ["2bw", "1f1b"])
+def test_wide_graphs(name: str, schedule: str) -> None:
+    """Graphs with far too many downsets get a plan within a time limit, with a bound."""
+    given_problem = replace(
+        problem(WIDE[name], devices=16, memory=200.0, bandwidth=5.0, microbatches=32),
+        pipelining=PIPELININGS[schedule],
+    )
+    found = exact(given_problem, Watch(time_limit_seconds=0.2))
+    assert found.plan is not None
+    assert found.lower_bound_seconds is not None
+    assert 0 < found.lower_bound_seconds <= batch_seconds(found)
+    assert found.proven_optimal == (found.remark is None)
+    work = sum(layer.options[0].seconds for layer in given_problem.graph.layers)
+    assert found.lower_bound_seconds >= 32 * work / 16 * (1 - 1e-12)
+
+
+def test_an_interruption_of_a_wide_graph() -> None:
+    """Ctrl-C in a later, looser order leaves the best plan of those before it."""
+    given_problem = problem(WIDE["fan"], devices=8, memory=60.0, bandwidth=5.0, microbatches=32)
+    reports: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        reports.append(progress)
+        if len(reports) == 3:
+            raise KeyboardInterrupt
+
+    found = exact(given_problem, Watch(report=interrupt))
+    assert found.plan is not None
+    assert not found.proven_optimal
+    assert found.remark is not None
 
 
 @_many
@@ -94,24 +277,6 @@ def with_ids(graph: LayerGraph, ids: dict[int, int]) -> LayerGraph:
             replace(edge, source=ids[edge.source], target=ids[edge.target]) for edge in graph.edges
         ),
     )
-
-
-@given(problems())
-def test_more_of_anything_is_never_worse(given_problem: PlanningProblem) -> None:
-    """More devices, memory or bandwidth never make the best plan slower."""
-    found = exact(given_problem).evaluation
-    if found is None:
-        return
-    cluster = given_problem.cluster
-    bandwidth = cluster.slowest_link.bandwidth_bytes_per_second
-    for more in (
-        cluster.with_flat(devices=cluster.devices + 1),
-        cluster.with_flat(memory_bytes=cluster.largest_memory_bytes * 1.5),
-        cluster.with_flat(bandwidth_bytes_per_second=bandwidth * 2),
-    ):
-        other = exact(replace(given_problem, cluster=more)).evaluation
-        assert other is not None
-        assert other.time_per_sample_seconds <= found.time_per_sample_seconds * (1 + 1e-12)
 
 
 def own_graph() -> LayerGraph:
