@@ -40,7 +40,7 @@ def _leave() -> None:
 
 
 def _sleep() -> None:
-    time.sleep(20)
+    time.sleep(30)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _run(
 def _messages(job, happen, folder, *, patience=30.0) -> dict[int, str]:
     """What each rank said, by rank; those that were killed say nothing."""
     with pytest.raises(RankError):
-        run_ranks(_run, job, happen, folder, patience, ranks=RANKS, grace_seconds=10)
+        run_ranks(_run, job, happen, folder, patience, ranks=RANKS, grace_seconds=6)
     return {
         rank: (folder / f"{rank}.txt").read_text()
         for rank in range(RANKS)
@@ -103,12 +103,17 @@ def test_a_rank_that_dies_stops_all_with_its_name(schedule, happen, reason, tmp_
 
 
 def test_a_rank_that_is_stuck_is_named_after_the_timeout(tmp_path):
-    """A rank that lives but does nothing is named by the one that waits for it, with the action."""
-    messages = _messages(toy_job("1f1b", (1,) * RANKS, RANKS), _sleep, tmp_path, patience=3.0)
+    """A rank that lives but does nothing is named by all, also by those that wait for others.
+
+    With what each rank was doing.
+    """
+    messages = _messages(toy_job("1f1b", (1,) * RANKS, RANKS), _sleep, tmp_path, patience=2.0)
 
     assert set(messages) == set(range(RANKS)) - {CULPRIT}
     for message in messages.values():
         assert f"rank {CULPRIT} (stage {CULPRIT}) did not do its part of" in message
+        assert f"rank {CULPRIT} (stage {CULPRIT}) was in {CULPRIT}UPDATE0\n" in message
+        assert f"rank {CULPRIT + 1} (stage {CULPRIT + 1}) was in" in message
 
 
 def _mismatched(rank: LocalRank, configs: list[GPTConfig]) -> str:

@@ -87,6 +87,7 @@ class Executor:
         self._updater.begin(schedule)
         self._links.expect(schedule)
         for action in schedule.actions[self._groups.rank]:
+            self._board.begin(action)
             try:
                 self._do[action.kind](action)
             except RunError:
@@ -101,7 +102,7 @@ class Executor:
         `schedule` is one of forwards only, of whose microbatches the objective is. Nothing may be
         in flight. Gradients, versions, modes and random numbers are as before.
         """
-        loss = torch.zeros(1, dtype=torch.float64)
+        loss = torch.zeros(1, dtype=torch.float64, device=self._groups.device)
         newest = {stage: held.module(held.newest) for stage, held in self._weights.items()}
         self._shape = schedule.shape
         self._links.expect(schedule)
@@ -112,10 +113,12 @@ class Executor:
                         loss += self._evaluate(newest[action.stage], objective, action)
                     else:
                         self._do[action.kind](action)
-        with self._board.reporting("evaluating"):
-            loss = loss.to(self._groups.device)
-            dist.all_reduce(loss, group=self._groups.world)
-            self._links.settle_batch(0)
+        with self._board.waiting_for(self._board.others):
+            try:
+                dist.all_reduce(loss, group=self._groups.world)
+            except RuntimeError as error:
+                raise self._board.blame("evaluating", error) from error
+        self._links.settle_batch(0)
         return float(loss)
 
     def _evaluate(self, module: StageModule, objective: Objective, action: Action) -> float:

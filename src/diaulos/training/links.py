@@ -167,10 +167,11 @@ class Links:
     ) -> dist.Work:
         runs_forward = action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
         group = self._groups.forward if runs_forward else self._groups.backward
-        try:
-            work = operation(tensor, peer, group=group, tag=self._tag(action))
-        except RuntimeError as error:
-            raise self._board.blame(str(action), error, peer=peer) from error
+        with self._board.waiting_for((peer,)):
+            try:
+                work = operation(tensor, peer, group=group, tag=self._tag(action))
+            except RuntimeError as error:
+                raise self._board.blame(str(action), error) from error
         assert work is not None
         return work
 
@@ -180,10 +181,11 @@ class Links:
         return (action.number * self._shape.stages + border) % _TAGS
 
     def _wait(self, posted: _Posted, action: Action) -> None:
-        try:
-            posted.work.wait()
-        except RuntimeError as error:
-            raise self._board.blame(str(action), error, peer=posted.peer) from error
+        with self._board.waiting_for((posted.peer,)):
+            try:
+                posted.work.wait()
+            except RuntimeError as error:
+                raise self._board.blame(str(action), error) from error
 
 
 def _is_behind(action: Action) -> bool:

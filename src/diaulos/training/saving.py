@@ -58,7 +58,6 @@ class Checkpointing:
         self._groups = groups
         self._weights = weights
         self._settings = settings
-        self._store = groups.store.clone()
         self._worker = Worker("checkpoints")
         self._pending: Future[None] | None = None
 
@@ -96,7 +95,7 @@ class Checkpointing:
         self, settings: CheckpointSettings, description: Description, layers: LayerTensors
     ) -> None:
         write_layers(settings.folder, description.updates, layers)
-        done = self._store.add(f"diaulos/checkpoint/{description.updates}", 1)
+        done = self._groups.store.add(f"diaulos/checkpoint/{description.updates}", 1)
         if done == self._groups.shape.depth:
             complete(settings.folder, description, kept=settings.kept)
 

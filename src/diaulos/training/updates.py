@@ -142,10 +142,11 @@ class Updater:
         return dict(zip(self._parameter_names, squares.tolist(), strict=True)), totals.gradient_norm
 
     def _wait(self, future: "Future[Result]", action: str) -> Result:
-        try:
-            return future.result()
-        except RuntimeError as error:
-            raise self._board.blame(action, error) from error
+        with self._board.waiting_for(self._board.others):
+            try:
+                return future.result()
+            except RuntimeError as error:
+                raise self._board.blame(action, error) from error
 
     def _check_finite(self, squared: Mapping[str, float]) -> None:
         bad = [name for name, square in squared.items() if not square < float("inf")]
