@@ -2,9 +2,12 @@
 
 import pytest
 
+from diaulos.clusters.cluster import Cluster
 from diaulos.planning.equal import equal
+from diaulos.planning.evaluate import evaluate
 from diaulos.planning.exact import exact
-from diaulos.planning.problem import PlanningResult
+from diaulos.planning.problem import PlanningProblem, PlanningResult
+from diaulos.planning.rules import violations
 from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
 from tests.planning.reference import (
     expected_seconds,
@@ -25,7 +28,8 @@ ABLATIONS = {
 }
 BERT_MICROBATCHES, RESNET_MICROBATCHES, GNMT_MICROBATCHES = 1920, 7680, 256
 
-bert_rows = pytest.mark.parametrize("row", rows("fig1.csv", most_devices=512), ids=label)
+bert_rows = pytest.mark.parametrize("row", rows("fig1.csv", most_devices=2048), ids=label)
+gnmt_rows = pytest.mark.parametrize("row", rows("gnmt.csv", most_devices=64), ids=label)
 resnet_rows = pytest.mark.parametrize("row", rows("resnet.csv", most_devices=128), ids=label)
 
 
@@ -39,13 +43,22 @@ def assert_meets(result: PlanningResult, text: str, *, may_be_better: bool) -> N
         assert may_be_better or time >= expected * (1 - EXACTLY)
 
 
+def exactly(problem: PlanningProblem) -> PlanningResult:
+    """The exact planner's answer, proven, and priced again by `evaluate`."""
+    result = exact(problem)
+    assert result.proven_optimal
+    if result.plan is not None:
+        assert result.evaluation == evaluate(problem.graph, result.plan, problem.cluster)
+        assert violations(problem.graph, result.plan, problem.cluster) == ()
+    return result
+
+
 @bert_rows
 @pytest.mark.parametrize("column", ABLATIONS)
 def test_bert_exactly(row: dict[str, str], column: str) -> None:
     """Figure 1 of Piper's paper, with its three ablations: equal, since its greedy was lucky."""
     problem = problem_of(piper_file("bert32a100.json"), row, BERT_MICROBATCHES, **ABLATIONS[column])
-    result = exact(problem)
-    assert result.proven_optimal
+    result = exactly(problem)
     # Rows of which the reference was not run in full are infeasible in the first column.
     assert_meets(result, row[column], may_be_better=False)
 
@@ -64,7 +77,7 @@ def test_resnet_exactly(row: dict[str, str]) -> None:
     """ResNet's table; better where the reference's greedy choice of options is not optimal."""
     file = piper_file("resnet.json")
     assert file.microbatches == RESNET_MICROBATCHES
-    result = exact(problem_of(file, row, RESNET_MICROBATCHES))
+    result = exactly(problem_of(file, row, RESNET_MICROBATCHES))
     assert_meets(result, row["piper_TPS"], may_be_better=True)
 
 
@@ -76,11 +89,48 @@ def test_resnet_equally(row: dict[str, str]) -> None:
     assert_meets(result, row["equi_TPS"], may_be_better=False)
 
 
-@pytest.mark.parametrize("row", rows("gnmt.csv", most_devices=64), ids=label)
+@gnmt_rows
+def test_gnmt_exactly(row: dict[str, str]) -> None:
+    """GNMT's table, of which the reference was run on up to four devices."""
+    file = piper_file("gnmt.json")
+    assert file.microbatches == GNMT_MICROBATCHES
+    result = exactly(problem_of(file, row, GNMT_MICROBATCHES))
+    if row["piper_TPS"]:
+        assert_meets(result, row["piper_TPS"], may_be_better=False)
+    equals = expected_seconds(row["equi_TPS"])
+    if equals is not None:
+        assert result.evaluation is not None
+        assert result.evaluation.time_per_sample_seconds <= equals * (1 + EXACTLY)
+
+
+@gnmt_rows
 def test_gnmt_equally(row: dict[str, str]) -> None:
     """GNMT's baseline of equal stages."""
     result = equal(problem_of(piper_file("gnmt.json"), row, GNMT_MICROBATCHES))
     assert_meets(result, row["equi_TPS"], may_be_better=False)
+
+
+INPUTS = {"32": "bert32a100.json", "48": "bert48.json", "96": "bert96.json"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in rows("scalability.csv", most_devices=2048) if row["L"] in INPUTS],
+    ids=lambda row: f"{row['L']}-{row['batch']}-{row['K']}",
+)
+def test_scalability_exactly(row: dict[str, str]) -> None:
+    """BERT of 32, 48 and 96 layers under its file's own limits, as far as the reference ran."""
+    file = piper_file(INPUTS[row["L"]])
+    cluster = Cluster.flat(
+        devices=int(row["K"]),
+        memory_bytes=file.max_memory_per_device_bytes,
+        bandwidth_bytes_per_second=file.bandwidth_bytes_per_second,
+    )
+    result = exactly(
+        PlanningProblem(graph=file.graph, cluster=cluster, microbatches=int(row["batch"]))
+    )
+    if row["TPS"]:
+        assert_meets(result, row["TPS"], may_be_better=False)
 
 
 @pytest.mark.parametrize(
