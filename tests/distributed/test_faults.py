@@ -21,6 +21,7 @@ from diaulos.training.groups import make_groups
 from diaulos.training.job import TrainingJob
 from diaulos.training.rank import train_rank
 from diaulos.training.records import StepRecord
+from diaulos.training.saving import CheckpointSettings
 from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of, toy_job
 
 RANKS = 4
@@ -216,6 +217,24 @@ def test_a_number_that_is_not_finite_stops_every_rank(message):
     """No rank updates, and all say on which stage, in which layer and for which microbatch."""
     for said in run_ranks(_not_finite, NOT_FINITE[message], ranks=2):
         assert message in said
+
+
+def _checkpointing(rank: LocalRank, folder: Path) -> str:
+    job = toy_job("2bw", (1, 1), 2)
+    groups = make_groups(job.shape, join_group(rank), torch.device("cpu"))
+    try:
+        train_rank(job, groups, checkpoints=CheckpointSettings(folder=folder, every_batches=1))
+    except RunError as error:
+        return str(error)
+    return "it ended well"
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_every_rank(tmp_path):
+    """A folder that cannot be made is named by all ranks, with the reason."""
+    (tmp_path / "file").write_text("in the way")
+    for message in run_ranks(_checkpointing, tmp_path / "file" / "checkpoints", ranks=2):
+        assert "a checkpoint cannot be written: Not a directory" in message
+        assert str(tmp_path / "file") in message
 
 
 def _wrong_world(rank: LocalRank) -> str:
