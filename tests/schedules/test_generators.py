@@ -252,9 +252,7 @@ def test_every_schedule_runs_for_any_depth_and_count(name: str) -> None:
 def test_unequal_degrees_are_refused_where_they_do_not_run(name: str) -> None:
     """The degrees, the rule and the schedules that run them are named."""
     shape = GENERATORS[name].shape(PipelineShape(replicas=(1, 2), microbatches=4), 2)
-    with pytest.raises(
-        InputError, match=r"\(1, 2\) replicas.*gpipe, 1f1b, zb-h1 and 2bw run"
-    ):
+    with pytest.raises(InputError, match=r"\(1, 2\) replicas.*gpipe, 1f1b, zb-h1 and 2bw run"):
         generate(name, shape, 1)
 
 

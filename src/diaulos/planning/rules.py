@@ -131,9 +131,7 @@ def _memory_violations(
     found = []
     places = stage_places(plan, cluster)
     totals = pipelining.totals([stage.data_parallel for stage in plan.stages])
-    for number, (stage, place, total) in enumerate(
-        zip(plan.stages, places, totals, strict=True)
-    ):
+    for number, (stage, place, total) in enumerate(zip(plan.stages, places, totals, strict=True)):
         try:
             price = price_stage(
                 graph,
