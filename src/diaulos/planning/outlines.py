@@ -5,7 +5,7 @@ the downsets between their stages and the degrees of these, and become plans whe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
 
@@ -62,6 +62,7 @@ class Outlines:
     problem: PlanningProblem
     contraction: Contraction
     judge: Judge
+    _larger_than: dict[int, list[int]] = field(default_factory=dict)
 
     @staticmethod
     def of(problem: PlanningProblem) -> "Outlines | None":
@@ -197,19 +198,24 @@ class Outlines:
         self, cuts: tuple[int, ...], degrees: tuple[Degrees, ...], replicas: int, devices: int
     ) -> Iterator[Outline]:
         """All that go on before some last stages."""
-        space = self.judge.space
         everything = len(self.members) - 1
         if cuts[0] == everything:
             yield Outline(cuts, degrees)
             return
-        layers = self.members[cuts[0]]
-        for outer in range(cuts[0] + 1, everything + 1):
-            if not layers < self.members[outer]:
-                continue
-            for some in self.all_degrees:
-                total, used = replicas + some.data_parallel, devices + some.devices
-                if total <= space.replicas_limit and used <= space.devices:
+        for some in self.all_degrees:
+            total, used = replicas + some.data_parallel, devices + some.devices
+            left = min(self.judge.space.replicas_limit - total, self.judge.space.devices - used)
+            if left >= 0:
+                for outer in self._larger(cuts[0]) if left else (everything,):
                     yield from self._grown((outer, *cuts), (some, *degrees), total, used)
+
+    def _larger(self, cut: int) -> list[int]:
+        """The downsets that hold all of one and more."""
+        if cut not in self._larger_than:
+            members = self.judge.space.downsets.members
+            holds = (members[cut + 1 :] >= members[cut]).all(axis=1)
+            self._larger_than[cut] = (np.flatnonzero(holds) + cut + 1).tolist()
+        return self._larger_than[cut]
 
     def _pair(self, outer: int, inner: int) -> int | None:
         """The index of a pair by its downsets; None where they are not nested."""

@@ -8,6 +8,7 @@ search by simulation starts from, together with balanced plans of equal degrees 
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from diaulos.planning.balance import Balance
 from diaulos.planning.evaluate import Evaluation, evaluate
@@ -57,9 +58,9 @@ def fastest_by_simulation(problem: PlanningProblem, watch: Watch | None = None) 
     """The plan whose batch the simulator ends first, under the problem's schedule.
 
     Of a small problem all plans are tried, unless a bound shows that they are slower: on a cluster
-    of one node and with stages that take the options that compute fastest, no plan is faster. Of
-    others it is the best of what a local search meets, and never worse than the plan of the exact
-    planner. Without a flush it is the plan of the exact planner.
+    of one node no plan is faster, and the answer is proven. Of others it is the best of what a
+    local search meets, and never worse than the plan of the exact planner. Without a flush it is
+    the plan of the exact planner.
 
     `watch` ends the search by the closed form and that by simulation; Ctrl-C ends either.
     """
@@ -94,7 +95,7 @@ def fastest_by_simulation(problem: PlanningProblem, watch: Watch | None = None) 
         proven_optimal=has_all,
         search_seconds=time.perf_counter() - start,
         lower_bound_seconds=None,
-        remark=None if has_all else f"a local search simulated {count} plans",
+        remark=None if has_all else "found by a local search that simulates plans",
     )
     return Judgement(result=result, best=best, considered=(first, *by_depth), simulations=count)
 
@@ -145,7 +146,7 @@ def _hunt(trials: Trials, start: Plan, everything: list[Outline] | None, watch: 
 
 def _try(trials: Trials, some: Iterable[Outline], watch: Watch) -> None:
     """Simulate those that may be the fastest, the most promising first."""
-    for trial in trials.new(some):
+    for trial in trials.new(takewhile(lambda _: not _is_over(trials, watch), some)):
         if trial.least_seconds >= trials.best_seconds or _is_over(trials, watch):
             return
         _simulate(trials, trial, watch)
@@ -162,7 +163,8 @@ def _search(trials: Trials, neighbours: Neighbours, watch: Watch) -> None:
             return
         outline = min(fresh, key=lambda some: trials.simulated[some].rank)
         done.add(outline)
-        near = sorted([*near, *trials.new(neighbours.of(outline))], key=trials.promise)
+        around = takewhile(lambda _: not _is_over(trials, watch), neighbours.of(outline))
+        near = sorted([*near, *trials.new(around)], key=trials.promise)
         before = trials.best_seconds
         while near and trials.best_seconds == before and not _is_over(trials, watch):
             trial = near.pop(0)

@@ -87,8 +87,10 @@ def _limited(judge: Judge, plan: _Plan) -> Iterator[Judge]:
     """Judges for each limit on the sum of degrees: that of a plan, then from the largest down."""
     space = judge.space
     first = sum(space.degrees[stage.degree].data_parallel for stage in plan)
-    for limited in (space.limited(first), *space.all_limited()):
-        yield replace(judge, space=limited)
+    yield replace(judge, space=space.limited(first))
+    for limited in space.all_limited():
+        if limited.all_replicas != first:
+            yield replace(judge, space=limited)
 
 
 def _fastest(judge: Judge, watch: Watch, most: Fraction) -> tuple[Found | None, bool]:
