@@ -22,6 +22,7 @@ check: $(VENV)/.dev
 bench: $(VENV)/.train
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/sleeping.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/refresh.py README.md docs/*.md
