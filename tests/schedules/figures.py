@@ -5,6 +5,22 @@ from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import Timeline
 
+FIGURE_2_OF_2BW = """
+f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 f4 b1 b1 f5 b2 b2 f6 b3 b3 f7 b4 b4 f8 b5 b5 f9
+.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 f4 b2 b2 f5 b3 b3 f6 b4 b4 f7 b5 b5 f8 b6 b6
+.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 f4 b3 b3 f5 b4 b4 f6 b5 b5 f7 b6 b6 f8 b7
+.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 f4 b4 b4 f5 b5 b5 f6 b6 b6 f7 b7 b7 f8
+"""
+"""Depth 4, 4 microbatches, backward twice the forward; the paper counts inputs from 1."""
+
+PIPEDREAM_FLUSH = """
+f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 .  b1 b1 .  b2 b2 .  b3 b3 f4 f5 f6 f7
+.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 .  b2 b2 .  b3 b3 .  .  .  f4 f5 f6
+.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 .  b3 b3 .  .  .  .  .  .  f4 f5
+.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 .  .  .  .  .  .  .  .  .  f4
+"""
+"""PipeDream-Flush, likewise."""
+
 
 def timed(
     schedule: Schedule, forward: float = 1.0, backward: float = 2.0, weights: float | None = None

@@ -17,7 +17,7 @@ from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
-from tests.schedules.figures import boxes, drawn, timed
+from tests.schedules.figures import FIGURE_2_OF_2BW, PIPEDREAM_FLUSH, boxes, drawn, timed
 from tests.schedules.shapes import NAMES, UNEQUAL, line, schedules, shape_for, shapes
 
 HALVES = (Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD)
@@ -123,15 +123,6 @@ def test_a_later_part_goes_on_where_the_first_ended(
             assert Counter(joined) == Counter(whole.actions[rank])
 
 
-FIGURE_2_OF_2BW = """
-f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 f4 b1 b1 f5 b2 b2 f6 b3 b3 f7 b4 b4 f8 b5 b5 f9
-.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 f4 b2 b2 f5 b3 b3 f6 b4 b4 f7 b5 b5 f8 b6 b6
-.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 f4 b3 b3 f5 b4 b4 f6 b5 b5 f7 b6 b6 f8 b7
-.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 f4 b4 b4 f5 b5 b5 f6 b6 b6 f7 b7 b7 f8
-"""
-"""Depth 4, 4 microbatches, backward twice the forward; the paper counts inputs from 1."""
-
-
 def test_figure_2_of_the_2bw_paper() -> None:
     """Narayanan et al. 2021, Figure 2, box by box."""
     timeline = timed(generate("2bw", line(4, 4), 4))
@@ -158,14 +149,6 @@ def test_versions_in_figure_2_of_the_2bw_paper() -> None:
         if e.action.kind is Kind.UPDATE and e.action.number == 0
     }
     assert updates == {0: 24.0, 1: 25.0, 2: 26.0, 3: 27.0}
-
-
-PIPEDREAM_FLUSH = """
-f0 f1 f2 f3 .  .  .  .  .  .  b0 b0 .  b1 b1 .  b2 b2 .  b3 b3 f4 f5 f6 f7
-.  f0 f1 f2 .  .  .  .  b0 b0 f3 b1 b1 .  b2 b2 .  b3 b3 .  .  .  f4 f5 f6
-.  .  f0 f1 .  .  b0 b0 f2 b1 b1 f3 b2 b2 .  b3 b3 .  .  .  .  .  .  f4 f5
-.  .  .  f0 b0 b0 f1 b1 b1 f2 b2 b2 f3 b3 b3 .  .  .  .  .  .  .  .  .  f4
-"""
 
 
 def test_1f1b_flushes_after_each_batch() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from diaulos.errors import InputError
-from diaulos.reporting.svg_rows import IDLE, INK, MUTED, PAPER
+from diaulos.reporting.colours import IDLE, INK, MUTED, PAPER
 
 _COLOURS = ("#0b4f8a", "#c2500d", "#2b7a3d", "#7a3d9c", "#a8801a", "#4a8fc2", "#59636e")
 """Dark enough for text, and told apart by all common kinds of colour vision beside the names."""

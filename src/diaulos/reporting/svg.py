@@ -11,23 +11,13 @@ from dataclasses import dataclass
 from html import escape
 
 from diaulos.errors import InputError
+from diaulos.reporting.colours import INK, KIND_NAMES, MUTED, PAPER, SHADES
 from diaulos.reporting.labels import rank_labels, ranks_by_stage, schedule_title
 from diaulos.reporting.summary import join_some, median_seconds, peak_in_flight
-from diaulos.reporting.svg_rows import (
-    FILLS,
-    IDLE,
-    INK,
-    MUTED,
-    PAPER,
-    ROW_GAP,
-    Row,
-    draw_row,
-    draw_versions,
-    font_size,
-)
+from diaulos.reporting.svg_legend import draw_legend
+from diaulos.reporting.svg_rows import ROW_GAP, Row, draw_row, draw_versions, font_size
 from diaulos.reporting.time_axis import TimeScale, ticks
 from diaulos.reporting.window import from_batch, shifted_events
-from diaulos.schedules.actions import Kind
 from diaulos.schedules.timeline import Timeline
 from diaulos.units import format_seconds
 
@@ -38,6 +28,8 @@ _MOST_RANKS = 32
 """With more, only the first replica of each stage is drawn."""
 _NARROWEST_BOX = 6.0
 """A window that is chosen for the reader makes usual boxes at least this wide."""
+_NEARLY_WHOLE = 0.9
+"""A window that would leave out less than the rest is not worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +40,7 @@ class _Panel:
 
     @property
     def height(self) -> float:
-        return _TITLE_HEIGHT + sum(row.height + row.gap for row in self.rows)
+        return _TITLE_HEIGHT + sum(row.pitch for row in self.rows)
 
 
 def schedule_svg(
@@ -71,7 +63,7 @@ def schedule_svg(
         _Panel(title, _numbers(timeline), _rows(timeline))
         for title, timeline in zip(titles, timelines, strict=True)
     ]
-    caption = [_times_sentence(timelines[0], "Time"), _counting_sentence(timelines[0])]
+    caption = [_times_of_all(timelines), _counting_sentence(timelines[0])]
     return _page(panels, caption, until_seconds=until_seconds, made_by=made_by, width=width)
 
 
@@ -108,8 +100,8 @@ def comparison_svg(
     )
     panel = _Panel(title or schedule_title(planned.name), numbers, rows)
     caption = [
-        _times_sentence(planned, "Planned"),
-        _times_sentence(measured, "Measured"),
+        f"Planned time of a microbatch on a stage: {_times(planned)}.",
+        f"Measured: {_times(measured)}.",
         _counting_sentence(planned),
     ]
     return _page([panel], caption, until_seconds=until_seconds, made_by=made_by, width=width)
@@ -126,6 +118,7 @@ def _rows(
         Row(
             label=labels[rank] + suffix,
             events=shifted_events(timeline, rank),
+            stages=timeline.stages_of(rank),
             end_seconds=timeline.makespan_seconds,
             height=height,
             gap=gap,
@@ -144,13 +137,28 @@ def _numbers(timeline: Timeline) -> str:
     )
 
 
-def _times_sentence(timeline: Timeline, adjective: str) -> str:
-    """The usual seconds of each stage's forward and backward."""
+def _times_of_all(timelines: Sequence[Timeline]) -> str:
+    """The usual seconds of all timelines, told once for those that have the same."""
+    by_times: dict[str, list[str]] = {}
+    for timeline in timelines:
+        by_times.setdefault(_times(timeline), []).append(timeline.name)
+    if len(by_times) == 1:
+        return f"Time of a microbatch on a stage: {next(iter(by_times))}."
+    parts = (f"{', '.join(names)}: {times}" for times, names in by_times.items())
+    return f"Time of a microbatch on a stage: {'; '.join(parts)}."
+
+
+def _times(timeline: Timeline) -> str:
+    """The usual seconds of each stage's computations, of each kind that there is."""
     parts = []
-    for name, kind in (("forward", Kind.FORWARD), ("backward", Kind.BACKWARD)):
-        texts = [_unbroken(format_seconds(seconds)) for seconds in median_seconds(timeline, kind)]
-        parts.append(f"{name} {join_some(texts if len(set(texts)) > 1 else texts[:1])}")
-    return f"{adjective} per microbatch: {', '.join(parts)}."
+    for kind in SHADES:
+        seconds = [each for each in median_seconds(timeline, kind) if each > 0]
+        if seconds:
+            texts = [_unbroken(format_seconds(each)) for each in seconds]
+            parts.append(
+                f"{KIND_NAMES[kind]} {join_some(texts if len(set(texts)) > 1 else texts[:1])}"
+            )
+    return ", ".join(parts)
 
 
 def _unbroken(text: str) -> str:
@@ -172,7 +180,7 @@ def _readable_seconds(panels: Sequence[_Panel], chart_width: float) -> float:
     usual = seconds[len(seconds) // 10] if seconds else 0.0
     whole = max(row.end_seconds for row in rows) * 1.005
     readable = usual * chart_width / _NARROWEST_BOX
-    return min(whole, readable) if readable > 0 else whole
+    return readable if 0 < readable < _NEARLY_WHOLE * whole else whole
 
 
 def _page(
@@ -195,8 +203,8 @@ def _page(
         shown = f"Shown: the first {format_seconds(until)} of {format_seconds(whole)}."
         caption = [*caption, _unbroken(shown)]
     body, bottom = _body(panels, scale, _MARGIN)
-    legend = list(_legend(left, bottom + 30.0))
-    lines, bottom = _caption(caption, made_by, (left, bottom + 56.0), chart_width)
+    legend, bottom = draw_legend(rows, (left, bottom + 30.0), chart_width)
+    lines, bottom = _caption(caption, made_by, (left, bottom + 4.0), chart_width)
     return "\n".join([*_head(panels, made_by, width, bottom), *body, *legend, *lines, "</svg>\n"])
 
 
@@ -221,9 +229,9 @@ def _head(panels: Sequence[_Panel], made_by: str, width: float, height: float) -
 
 def _body(panels: Sequence[_Panel], scale: TimeScale, top: float) -> tuple[list[str], float]:
     """The panels and the axis below them, and where the axis is."""
-    font = font_size([row for panel in panels for row in panel.rows], scale)
     elements = []
     for panel in panels:
+        font = font_size(panel.rows, scale)
         elements.append(
             f'<text x="{scale.left:g}" y="{top + 12:g}"><tspan class="title">'
             f'{escape(panel.title)}</tspan> <tspan class="quiet" dx="8">{escape(panel.numbers)}'
@@ -234,7 +242,7 @@ def _body(panels: Sequence[_Panel], scale: TimeScale, top: float) -> tuple[list[
         elements += draw_versions(panel.rows[0], row_top, scale)
         for row in panel.rows:
             elements += draw_row(row, row_top, scale, font)
-            row_top += row.height + row.gap
+            row_top += row.pitch
         elements.append("</g>")
         top += panel.height + _PANEL_GAP
     axis = top - _PANEL_GAP + 4.0
@@ -247,25 +255,6 @@ def _axis(scale: TimeScale, y: float) -> Iterator[str]:
     yield f'<path stroke="{MUTED}" d="M{scale.left:g} {y:g}h{scale.width:g}{marks}"/>'
     texts = (f'<text x="{scale.x(at):.1f}" y="{y + 17:g}">{text}</text>' for at, text in moments)
     yield f'<g class="axis quiet" font-size="11">{"".join(texts)}</g>'
-
-
-def _legend(left: float, top: float) -> Iterator[str]:
-    """What the colours mean."""
-    for name, kind in (("forward", Kind.FORWARD), ("backward", Kind.BACKWARD)):
-        for parity in (0, 1):
-            box = FILLS[kind, parity].box
-            yield f'<rect x="{left:g}" y="{top:g}" width="16" height="12" fill="{box}"/>'
-            left += 17.0
-        yield f'<text x="{left + 5:g}" y="{top + 10:g}">{name}</text>'
-        left += 22.0 + 6.2 * len(name)
-    note = "light: even weight version, dark: odd"
-    yield f'<text class="quiet" x="{left:g}" y="{top + 10:g}">({note})</text>'
-    left += 232.0
-    yield f'<rect x="{left:g}" y="{top - 1:g}" width="2" height="14"/>'
-    yield f'<text x="{left + 8:g}" y="{top + 10:g}">update, making weights W1, W2, ...</text>'
-    left += 212.0
-    yield f'<rect x="{left:g}" y="{top:g}" width="24" height="12" fill="{IDLE}"/>'
-    yield f'<text x="{left + 30:g}" y="{top + 10:g}">idle</text>'
 
 
 def _caption(
