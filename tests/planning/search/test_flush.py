@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diaulos.planning.pipelining import GPIPE, ONE_F_ONE_B
-from diaulos.planning.search.flush import fastest_flush, fastest_of_depth, fits_at_all_flushed
+from diaulos.planning.search.flush import fastest_flush, fits_at_all_flushed
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.space import Space
 from diaulos.planning.watch import Progress, Watch
@@ -49,22 +49,6 @@ def test_whether_anything_fits(space: Space) -> None:
     """Some plan fits if and only if there is one."""
     every = EveryPlan.of(Judge(space=space))
     assert fits_at_all_flushed(Judge(space=space)) == bool(every.plans)
-
-
-@_many
-@given(spaces(flushed.filter(lambda p: not p.pipelining.defers_weight_backward)))
-def test_the_fastest_of_each_depth(space: Space) -> None:
-    """For each number of stages the fastest plan that has it, if it is fast enough."""
-    every = EveryPlan.of(Judge(space=space))
-    times = times_of(every)
-    for stages in range(1, len(space.problem.graph.layers) + 2):
-        mine = [t for t, plan in zip(times, every.plans, strict=True) if len(plan) == stages]
-        found = fastest_of_depth(Judge(space=space), stages, Fraction(2**200))
-        assert (found is None) == (mine == [])
-        if found is not None:
-            assert len(found.plan) == stages
-            assert min(mine) <= found.time <= min(mine) * NEARLY
-            assert fastest_of_depth(Judge(space=space), stages, min(mine) * 999 / 1000 - 1) is None
 
 
 @_many

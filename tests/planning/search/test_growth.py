@@ -35,22 +35,6 @@ def cover_of(space: Space, threshold: Threshold, limits: Limits) -> Cover:
 
 
 @_some
-@given(spaces(st.one_of(steady, flushed).map(single_options)), st.data())
-def test_a_number_of_stages(space: Space, data: st.DataObject) -> None:
-    """Where plans must have some number of stages, the best ones of that number are found."""
-    every = EveryPlan.of(Judge(space=space))
-    times = sorted(set(every.values)) or [Fraction(2**50)]
-    threshold = Threshold(time=data.draw(st.sampled_from(times)))
-    plans = every.within(threshold.time)
-    for stages in range(1, len(space.problem.graph.layers) + 1):
-        cover = cover_of(space, threshold, Limits(devices=space.devices, stages=stages))
-        found = [size_of(cover.placements(int(label))) for label in cover.complete()]
-        assert {length for _, length in found} <= {stages}
-        real = [size_of(plan) for plan in plans if len(plan) == stages]
-        assert min(found, default=None) == min(real, default=None)
-
-
-@_some
 @given(spaces(flushed.map(single_options)), st.data())
 def test_a_latency(space: Space, data: st.DataObject) -> None:
     """Labels that exceed the latency are dropped, and no plan is that keeps to it."""

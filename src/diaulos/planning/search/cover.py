@@ -108,13 +108,8 @@ class Cover:
         )
 
     def complete(self) -> NDArray[np.int64]:
-        """The labels of plans: those that run all layers, in as many stages as wanted."""
-        labels = self.labels.of(len(self.space.downsets) - 1)
-        if self.limits.stages is None:
-            return labels
-        depth = self.labels.rows.packed[labels] % self.space.weight
-        wanted: NDArray[np.int64] = labels[depth == self.limits.stages]
-        return wanted
+        """The labels of plans: those that run all layers."""
+        return self.labels.of(len(self.space.downsets) - 1)
 
     def fewest(self) -> NDArray[np.int64]:
         """The labels of plans on the fewest devices, then with the fewest stages."""

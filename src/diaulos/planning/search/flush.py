@@ -98,7 +98,7 @@ def _fastest(judge: Judge, watch: Watch, most: Fraction) -> tuple[Found | None, 
     best: Found | None = None
     bound, is_proven = judge.space.least_batch_time, True
     try:
-        for found in _better_and_better(judge, most, None):
+        for found in _better_and_better(judge, most):
             best = _first(found, best)
             watch.tell(
                 bound_seconds=judge.space.batch_seconds(bound),
@@ -130,26 +130,18 @@ def fits_at_all_flushed(judge: Judge) -> bool:
 def _some_plan(judges: Iterable[Judge]) -> Found | None:
     """The first plan of the first of some spaces that has one."""
     for judge in judges:
-        for found in _better_and_better(judge, _FOREVER, None):
+        for found in _better_and_better(judge, _FOREVER):
             return found
     return None
 
 
-def fastest_of_depth(judge: Judge, stages: int, most: Fraction) -> Found | None:
-    """The plan of least batch time of so many stages; None where none takes at most `most`."""
-    best: Found | None = None
-    for found in _better_and_better(judge, most, stages):
-        best = _first(found, best)
-    return best if best is not None and best.time <= most else None
-
-
-def _better_and_better(judge: Judge, most: Fraction, stages: int | None) -> Iterator[Found]:
+def _better_and_better(judge: Judge, most: Fraction) -> Iterator[Found]:
     """Plans of ever smaller shares, until none can be better than the best so far.
 
-    `most` is the most that a batch may take, and `stages` how many a plan must have.
+    `most` is the most that a batch may take.
     """
     space = judge.space
-    limits = Limits(devices=space.devices, latency=float(most) * _ROUNDED_UP, stages=stages)
+    limits = Limits(devices=space.devices, latency=float(most) * _ROUNDED_UP)
     least = most
     first = _quick(judge, limits) if most >= _FOREVER else None
     if first is not None:

@@ -22,8 +22,6 @@ class Limits:
     devices: int
     latency: float = math.inf
     """In units; labels that exceed it are dropped."""
-    stages: int | None = None
-    """Plans have so many, where it is given."""
     surely: bool = False
     """Whether stages count only if they keep to the threshold for certain."""
     keep_ties: bool = False
@@ -59,16 +57,11 @@ class Growth:
         keep: NDArray[np.bool_] = rows.packed <= self.most_packed[rows.downset]
         if self.space.flushes:
             keep &= rows.latency + self.latency_beyond[rows.downset] <= self.limits.latency
-        if self.limits.stages is not None:
-            is_last = rows.downset == len(self.space.downsets) - 1
-            keep &= rows.packed % self.space.weight <= self.limits.stages - ~is_last
         return keep
 
     def _segments(self, rows: Rows) -> NDArray[np.int64]:
         """Labels of one number can beat each other; they ascend with the downset."""
         segment = rows.downset
-        if self.limits.stages is not None:
-            segment = segment * self.space.weight + rows.packed % self.space.weight
         if not self.space.problem.cluster.is_flat:
             kinds = self.space.line.kinds(rows.packed // self.space.weight)
             segment = segment * self.space.line.most_kinds + kinds
