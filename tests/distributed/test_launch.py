@@ -142,7 +142,7 @@ def test_an_interrupt_ends_the_run_without_a_word_too_many(tmp_path):
 
 def test_a_killed_run_is_resumed(tmp_path):
     """After a kill the run goes on from its newest checkpoint, and ends as if never killed."""
-    path = _prepare(tmp_path, batches=60)
+    path = _prepare(tmp_path, batches=30)
     path.write_text(path.read_text() + "\n[checkpoints]\nevery_batches = 1\n")
 
     def kill_after_a_checkpoint(_, ranks):
@@ -163,7 +163,7 @@ def test_a_killed_run_is_resumed(tmp_path):
     expected = train_serially(read_run(path).job).losses
     torch.set_num_threads(threads)
     for steps in read_steps(tmp_path / "run"):
-        assert [step.batch for step in steps] == list(range(60))
+        assert [step.batch for step in steps] == list(range(30))
         assert [step.loss for step in steps] == expected
 
 
