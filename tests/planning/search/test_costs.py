@@ -42,7 +42,7 @@ def place_in(setting: Setting, cluster: Cluster) -> StagePlace:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(spaces(), st.data())
 def test_stages_cost_what_the_definition_says(space: Space, data: st.DataObject) -> None:
     """Time per sample and memory of any stage, options and degree are those of `evaluate`."""

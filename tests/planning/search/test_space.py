@@ -46,9 +46,11 @@ def test_numbers_in_flight(space: Space, total: int) -> None:
 
 
 @_some
-@given(spaces(), st.integers(0, 12))
-def test_last_totals(space: Space, in_flight: int) -> None:
+@given(spaces(), st.integers(0, 12), st.data())
+def test_last_totals(space: Space, in_flight: int, data: st.DataObject) -> None:
     """It is the largest sum of degrees with at most so many in flight; 0 if there is none."""
+    if space.problem.pipelining.defers_weight_backward:
+        space = data.draw(st.sampled_from([space, *space.all_limited()]))
     some = np.arange(len(space.degrees))
     numbers = np.full(len(some), in_flight)
     found = space.last_total(numbers, space.replicas_of)
