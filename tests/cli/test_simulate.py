@@ -146,14 +146,17 @@ def test_pictures_and_traces_are_written(
 ) -> None:
     """The picture states the command that made it; stdout stays the document alone."""
     monkeypatch.setattr(sys, "argv", ["anything", "simulate", "--depth", "2", "--svg", "a b.svg"])
-    svg, trace = tmp_path / "deep" / "s.svg", tmp_path / "t.json"
+    svg, html, trace = tmp_path / "deep" / "s.svg", tmp_path / "s.html", tmp_path / "t.json"
     simulate(
-        depth=2, microbatches=2, schedule=["gpipe", "1f1b", "2bw"], svg=svg, until=9, trace=trace,
-        as_json=True,
+        depth=2, microbatches=2, schedule=["gpipe", "1f1b", "2bw"], svg=svg, html=html, until=9,
+        trace=trace, as_json=True,
     )  # fmt: skip
     captured = capsys.readouterr()
     json.loads(captured.out)
-    assert [line.split()[0] for line in captured.err.splitlines()] == ["wrote", "wrote"]
+    assert captured.err.splitlines() == [f"wrote {path}" for path in (svg, html, trace)]
+    page = html.read_text(encoding="utf-8")
+    assert "diaulos simulate --depth 2 --svg &#x27;a b.svg&#x27;" in page
+    assert page.index("GPipe:") < page.index("1F1B:") < page.index("2BW:")
     texts = ["".join(element.itertext()) for element in ET.parse(svg).iter()]
     assert any("diaulos simulate --depth 2 --svg 'a b.svg'" in text for text in texts)
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
@@ -167,10 +170,10 @@ def test_a_measured_run_is_laid_beside_its_plan(
     """As many batches as were measured, both rows in picture, trace and document."""
     measured = tmp_path / "timeline.json"
     write_timeline(measured, jittery(simulated("2bw", 2, 2, batches=5)))
-    svg, trace = tmp_path / "s.svg", tmp_path / "t.json"
+    svg, html, trace = tmp_path / "s.svg", tmp_path / "s.html", tmp_path / "t.json"
     simulate(
-        depth=2, microbatches=2, schedule=["2bw"], measured=measured, svg=svg, trace=trace,
-        as_json=True,
+        depth=2, microbatches=2, schedule=["2bw"], measured=measured, svg=svg, html=html,
+        trace=trace, as_json=True,
     )  # fmt: skip
     found = document(capsys)
     assert found["batches"] == 5
@@ -180,6 +183,7 @@ def test_a_measured_run_is_laid_beside_its_plan(
         found["schedules"]["measured"]["step_seconds"] > found["schedules"]["2bw"]["step_seconds"]
     )
     assert "stage 1 measured" in svg.read_text(encoding="utf-8")
+    assert "<title>2bw planned; measured</title>" in html.read_text(encoding="utf-8")
     assert '"name":"measured"' in trace.read_text(encoding="utf-8")
     with pytest.raises(InputError, match="--measured is given beside several schedules"):
         simulate(depth=2, microbatches=2, measured=measured)

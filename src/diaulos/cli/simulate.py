@@ -23,6 +23,7 @@ from diaulos.cli.pipeline import (
 from diaulos.documents import write_text
 from diaulos.errors import InputError
 from diaulos.planning.evaluate import fits
+from diaulos.reporting.page import schedule_page
 from diaulos.reporting.summary import (
     ScheduleSummary,
     counted_versions,
@@ -89,6 +90,7 @@ def simulate(
     batches: int | None = None,
     measured: Path | None = None,
     svg: Path | None = None,
+    html: Path | None = None,
     until: float | None = None,
     trace: Path | None = None,
     as_text: Annotated[bool, Parameter(name="--text", negative=())] = False,
@@ -136,6 +138,8 @@ def simulate(
         The measured timeline of a run of the plan, JSON, to be laid beside the simulated one.
     svg
         Where to draw the schedules.
+    html
+        Where to write a page of them to zoom into, with what each rank holds over time.
     until
         Seconds that the picture shows; as much as stays readable if absent.
     trace
@@ -173,7 +177,15 @@ def simulate(
             "a run is laid beside the one schedule that it followed",
             "for example --schedule 2bw",
         )
-    _write(runs, ran, svg=svg, until=until, trace=trace)
+    _write(
+        runs,
+        ran,
+        svg=svg,
+        html=html,
+        until=until,
+        trace=trace,
+        memory_limit_bytes=pipeline.memory_bytes,
+    )
     if as_text:
         _print_actions(runs)
         return
@@ -277,24 +289,38 @@ def _write(
     ran: Timeline | None,
     *,
     svg: Path | None,
+    html: Path | None,
     until: float | None,
     trace: Path | None,
+    memory_limit_bytes: float,
 ) -> None:
     """The files that were asked for."""
-    timelines = [run.timeline for run in runs.values()]
+    planned = [run.timeline for run in runs.values()]
+    timelines = planned if ran is None else [*planned, ran]
     command = shlex.join(["diaulos", *sys.argv[1:]])
     if svg is not None:
         picture = (
             schedule_svg(timelines, until_seconds=until, made_by=command)
             if ran is None
-            else comparison_svg(timelines[0], ran, until_seconds=until, made_by=command)
+            else comparison_svg(planned[0], ran, until_seconds=until, made_by=command)
         )
-        write_text(svg, picture)
-        note(f"wrote {svg}")
+        _write_one(svg, picture)
+    if html is not None:
+        page = schedule_page(
+            timelines,
+            titles=None if ran is None else [f"{name} planned" for name in runs] + ["measured"],
+            memory_limit_bytes=memory_limit_bytes,
+            made_by=command,
+        )
+        _write_one(html, page)
     if trace is not None:
-        titles = list(runs) if ran is None else ["planned", "measured"]
-        write_trace(trace, timelines if ran is None else [*timelines, ran], titles)
+        write_trace(trace, timelines, list(runs) if ran is None else ["planned", "measured"])
         note(f"wrote {trace}")
+
+
+def _write_one(path: Path, text: str) -> None:
+    write_text(path, text)
+    note(f"wrote {path}")
 
 
 def _print_actions(runs: Mapping[str, _Run]) -> None:

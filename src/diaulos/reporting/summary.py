@@ -57,6 +57,16 @@ def peak_in_flight(timeline: Timeline) -> tuple[float, ...]:
     )
 
 
+def numbers_sentence(timeline: Timeline) -> str:
+    """The numbers that matter, on one line: step time, its idle share, microbatches in flight."""
+    peaks = [str(peak) for peak in peak_in_flight(timeline)]
+    in_flight = join_some(peaks if len(set(peaks)) > 1 else peaks[:1])
+    return (
+        f"step {format_seconds(timeline.step_seconds)}, "
+        f"idle {timeline.step_bubble_fraction:.0%} of it; at most {in_flight} in flight"
+    )
+
+
 def _share(count: int, chunks: int) -> float:
     """Whole numbers stay whole."""
     return count // chunks if count % chunks == 0 else count / chunks

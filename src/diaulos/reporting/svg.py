@@ -13,7 +13,7 @@ from html import escape
 from diaulos.errors import InputError
 from diaulos.reporting.colours import INK, KIND_NAMES, MUTED, PAPER, SHADES
 from diaulos.reporting.labels import rank_labels, ranks_by_stage, schedule_title
-from diaulos.reporting.summary import join_some, median_seconds, peak_in_flight
+from diaulos.reporting.summary import join_some, median_seconds, numbers_sentence
 from diaulos.reporting.svg_legend import draw_legend
 from diaulos.reporting.svg_rows import ROW_GAP, Row, draw_row, draw_versions, font_size
 from diaulos.reporting.time_axis import TimeScale, ticks
@@ -60,7 +60,7 @@ def schedule_svg(
         raise InputError("there is no timeline to draw", "a picture needs at least one")
     titles = titles or [schedule_title(timeline.name) for timeline in timelines]
     panels = [
-        _Panel(title, _numbers(timeline), _rows(timeline))
+        _Panel(title, numbers_sentence(timeline), _rows(timeline))
         for title, timeline in zip(titles, timelines, strict=True)
     ]
     caption = [_times_of_all(timelines), _counting_sentence(timelines[0])]
@@ -125,15 +125,6 @@ def _rows(
         )
         for ranks in by_stage
         for rank in ranks
-    )
-
-
-def _numbers(timeline: Timeline) -> str:
-    peaks = [str(peak) for peak in peak_in_flight(timeline)]
-    in_flight = join_some(peaks if len(set(peaks)) > 1 else peaks[:1])
-    return (
-        f"step {format_seconds(timeline.step_seconds)}, "
-        f"idle {timeline.step_bubble_fraction:.0%} of it; at most {in_flight} in flight"
     )
 
 
