@@ -249,7 +249,7 @@ class Outlines:
         ends = np.full(len(indices), end)
         places = [
             (place, indices[some])
-            for rows, places in space.line.placements(ends, np.array(indices))
+            for rows, _, places in space.line.placements(ends, np.array(indices))
             for some, place in zip(rows.tolist(), places.tolist(), strict=True)
             if place <= space.devices
         ]

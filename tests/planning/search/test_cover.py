@@ -126,7 +126,11 @@ def test_labels_stand_for_their_stages(space: Space, data: st.DataObject) -> Non
             assert stage.end - following.end >= space.degrees[stage.degree].devices
         degrees = [space.degrees[stage.degree].data_parallel for stage in stages]
         assert rows.total[label] == sum(degrees)
-        assert divmod(int(rows.packed[label]), space.weight) == (stages[0].end, len(stages))
+        devices, depth = divmod(int(rows.packed[label]), space.weight)
+        assert depth == len(stages)
+        # On nodes the first stage may leave idle what is left of its node.
+        assert stages[0].end == devices or not space.problem.cluster.is_flat
+        assert stages[0].end <= devices
         assert stages[0] == cover.placement(label)
 
 

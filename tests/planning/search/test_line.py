@@ -1,7 +1,8 @@
 """Places on the line of devices, against every place of every stage on small clusters."""
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import dataclass
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -57,8 +58,51 @@ def line_of(cluster: Cluster) -> Line:
     return Line(cluster=cluster, settings=tuple(settings), degrees=tuple(degrees))
 
 
+def met_by(cluster: Cluster, stages: list[range]) -> tuple[Met, ...]:
+    """What stages on these devices meet, from the definition; nothing crosses the line's ends."""
+    places = [
+        stage_place(
+            cluster,
+            devices,
+            before=stages[i - 1][-1] if i else None,
+            behind=stages[i + 1][0] if i + 1 < len(stages) else None,
+        )
+        for i, devices in enumerate(stages)
+    ]
+    return without_ends(
+        [
+            (
+                cluster.groups.index(place.group),
+                place.link_inside == BETWEEN,
+                place.link_before == BETWEEN,
+                place.link_behind == BETWEEN,
+            )
+            for place in places
+        ]
+    )
+
+
+def without_ends(met: list[Met]) -> tuple[Met, ...]:
+    """The same without the borders that nothing crosses, before the first stage and after the last.
+
+    A stage on several nodes has none but borders between nodes.
+    """
+    first, last = 0, len(met) - 1
+    return tuple(
+        (
+            group,
+            spans,
+            enters and (number != first or spans),
+            leaves and (number != last or spans),
+        )
+        for number, (group, spans, enters, leaves) in enumerate(
+            (g, s, e or s, b or s) for g, s, e, b in met
+        )
+    )
+
+
 def every_way(cluster: Cluster, shapes: list[Shape]) -> set[tuple[Met, ...]]:
-    """What stages meet in all ways to put them on the line, from the definition."""
+    """What stages meet in all ways to put them on the line."""
 
     def lines(shapes: list[Shape], start: int) -> Iterator[list[range]]:
         if not shapes:
@@ -70,65 +114,42 @@ def every_way(cluster: Cluster, shapes: list[Shape]) -> set[tuple[Met, ...]]:
             if not any(misplacements(cluster, devices, t)):
                 yield from ([devices, *rest] for rest in lines(shapes[1:], devices[-1] + 1))
 
-    found = set()
-    for stages in lines(shapes, 0):
-        places = [
-            stage_place(
-                cluster,
-                devices,
-                before=stages[i - 1][-1] if i else None,
-                behind=stages[i + 1][0] if i + 1 < len(stages) else None,
-            )
-            for i, devices in enumerate(stages)
-        ]
-        found.add(
-            tuple(
-                (
-                    cluster.groups.index(place.group),
-                    place.link_inside == BETWEEN,
-                    place.link_before == BETWEEN,
-                    place.link_behind == BETWEEN,
-                )
-                for place in places
-            )
-        )
-    return found
+    return {met_by(cluster, stages) for stages in lines(shapes, 0)}
 
 
-def ways_found(line: Line, shapes: list[Shape]) -> set[tuple[Met, ...]]:
-    """What the settings of stages say in all ways that the line offers, from the output end."""
-    states: set[tuple[int, tuple[Met, ...]]] = {(int(end), ()) for end in line.first_ends()}
-    for d, t in reversed(shapes):
-        some = [
-            index
-            for index, degree in enumerate(line.degrees)
-            if degree.data_parallel == d and line.settings[degree.setting].tensor_parallel == t
-        ]
-        following = set()
-        for end, met in states:
-            ends = np.full(len(some), end)
-            for places, new_ends in line.placements(ends, np.array(some)):
-                for place, new_end in zip(places.tolist(), new_ends.tolist(), strict=True):
-                    s = line.settings[line.degrees[some[place]].setting]
-                    now = (s.group, s.spans_nodes, s.enters_node, s.leaves_node)
-                    following.add((new_end, (now, *met)))
-        states = following
-    return {met for _, met in states}
+@dataclass(frozen=True)
+class Way:
+    """Stages from some stage on, as the line offers to place them."""
+
+    taken: int
+    stages: tuple[range, ...] = ()
+    met: tuple[Met, ...] = ()
+    """As the settings of the stages say."""
 
 
-def is_no_worse(one: tuple[Met, ...], other: tuple[Met, ...]) -> bool:
-    """Whether the same groups are used and no link between nodes that the other does not use.
+def ways_found(line: Line, shapes: list[Shape]) -> set[Way]:
+    """All ways that the line offers, from the output end."""
+    states = {Way(int(end)) for end in line.first_ends()}
+    for shape in reversed(shapes):
+        states = {longer for way in states for longer in before(line, way, shape)}
+    return states
 
-    Nothing crosses the borders at both ends of the pipeline.
-    """
-    last = len(one) - 1
-    return all(
-        mine[0] == its[0]
-        and mine[1] <= its[1]
-        and (number == 0 or mine[2] <= its[2])
-        and (number == last or mine[3] <= its[3])
-        for number, (mine, its) in enumerate(zip(one, other, strict=True))
-    )
+
+def before(line: Line, way: Way, shape: Shape) -> Iterator[Way]:
+    """Each way with a stage before it."""
+    some = [
+        index
+        for index, degree in enumerate(line.degrees)
+        if (degree.data_parallel, line.settings[degree.setting].tensor_parallel) == shape
+    ]
+    for rows, _, taken in line.placements(np.full(len(some), way.taken), np.array(some, np.int64)):
+        for row, up_to in zip(rows.tolist(), taken.tolist(), strict=True):
+            degree = line.degrees[some[row]]
+            s = line.settings[degree.setting]
+            first = line.cluster.devices - line.end_of(way.taken, some[row], up_to)
+            now = (s.group, s.spans_nodes, s.enters_node, s.leaves_node)
+            devices = range(first, first + degree.devices)
+            yield Way(up_to, (devices, *way.stages), (now, *way.met))
 
 
 CLUSTERS = [
@@ -144,13 +165,24 @@ SHAPES = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda c: str([g.devices for g in c.groups]))
 @pytest.mark.parametrize("stages", [1, 2, 3])
-def test_no_way_is_better_than_those_found(cluster: Cluster, stages: int) -> None:
-    """Each way to place stages has one on the line that is no worse, and none is made up."""
+def test_all_ways_are_found(cluster: Cluster, stages: int) -> None:
+    """Whatever links stages can meet, some way on the line has them, and none is made up."""
     line = line_of(cluster)
     for shapes in product(SHAPES, repeat=stages):
-        real, found = every_way(cluster, list(shapes)), ways_found(line, list(shapes))
-        assert all(any(is_no_worse(mine, its) for mine in found) for its in real)
-        assert all(any(is_no_worse(its, mine) for its in real) for mine in found)
+        found = ways_found(line, list(shapes))
+        assert {without_ends(list(way.met)) for way in found} == every_way(cluster, list(shapes))
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda c: str([g.devices for g in c.groups]))
+def test_stages_stand_where_they_meet_what_they_should(cluster: Cluster) -> None:
+    """On the devices that the line names, stages meet what their settings say, in order."""
+    line = line_of(cluster)
+    for shapes in product(SHAPES, repeat=3):
+        for way in ways_found(line, list(shapes)):
+            for (_, t), devices in zip(shapes, way.stages, strict=True):
+                assert not list(misplacements(cluster, devices, t))
+            assert all(one[-1] < other[0] for one, other in pairwise(way.stages))
+            assert met_by(cluster, list(way.stages)) == without_ends(list(way.met))
 
 
 def test_kinds_tell_places_apart() -> None:

@@ -133,13 +133,16 @@ class Cover:
 
     def placement(self, label: int) -> Placement:
         """The first stage of a label."""
-        rows = self.labels.rows
+        space, rows = self.space, self.labels.rows
         degree = int(rows.degree[label])
+        begin, end = (int(rows.packed[i]) // space.weight for i in (rows.parent[label], label))
+        if not space.problem.cluster.is_flat:
+            end = space.line.end_of(begin, degree, end)
         return Placement(
             pair=int(rows.pair[label]),
             degree=degree,
-            in_flight=self.space.in_flight(int(rows.total[label]), degree),
-            end=int(rows.packed[label]) // self.space.weight,
+            in_flight=space.in_flight(int(rows.total[label]), degree),
+            end=end,
         )
 
 

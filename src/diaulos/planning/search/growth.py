@@ -129,7 +129,7 @@ def _placed(
     places, stages = packed // space.weight, packed % space.weight + 1
     parts = [
         (some, end * space.weight + stages[some])
-        for some, end in space.line.placements(places, degree)
+        for some, _, end in space.line.placements(places, degree)
     ]
     some, packed = (np.concatenate(column) for column in zip(*parts, strict=True))
     return some, packed

@@ -79,16 +79,25 @@ class Line:
 
     def placements(
         self, end: _Places, degree: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], _Places]]:
-        """Ways to place stages of some degrees next to stages that end at some places.
+    ) -> Iterator[tuple[NDArray[np.int64], _Places, _Places]]:
+        """Ways to place stages of some degrees before what is taken up to some places.
 
-        Each gives the indices of those that can stand so, and where they end in turn.
+        Each gives the indices of those that can stand so, where their devices end, and up to where
+        the line is taken then.
         """
         yield from self._ends(np.arange(len(degree)), end, 0, degree)
         # Only a stage on several nodes can gain from beginning further on in the same node.
         spanning = np.flatnonzero(self._by_degree["spans"][degree])
         for idle in range(1, int(self._node_sizes.max()) if len(spanning) else 0):
             yield from self._ends(spanning, end, idle, degree)
+
+    def end_of(self, begin: int, degree: int, taken: int) -> int:
+        """Where the devices of a stage end that takes the line from one place to another.
+
+        It may leave some idle: the last of them, or the first where it stands on several nodes.
+        """
+        ways = self.placements(np.array([begin]), np.array([degree]))
+        return min(int(last[0]) for some, last, up_to in ways if len(some) and up_to[0] == taken)
 
     def _starts(self) -> _Places:
         starts: _Places = np.append(self._group_ends[1:], 0)
@@ -101,7 +110,7 @@ class Line:
 
     def _ends(
         self, some: NDArray[np.int64], end: _Places, idle: int, degree: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], _Places]]:
+    ) -> Iterator[tuple[NDArray[np.int64], _Places, _Places]]:
         """The same for some of them, which begin so many devices further on."""
         table = {name: values[degree[some]] for name, values in self._by_degree.items()}
         end = end[some]
@@ -119,13 +128,14 @@ class Line:
         last_at_border = (last - start) % size == 0
         enters = table["enters"].astype(np.bool_)
         as_it_is = np.flatnonzero(fits & (spans | (enters == last_at_border)))
-        yield some[as_it_is], last[as_it_is]
+        yield some[as_it_is], last[as_it_is], last[as_it_is]
         to_border = np.flatnonzero(fits & enters & ~last_at_border)
         border: _Places = last + np.remainder(start - last, size)
-        yield some[to_border], border[to_border]
+        yield some[to_border], last[to_border], border[to_border]
         for further in self._starts()[:-1].tolist() if len(self._group_ends) > 1 else ():
             skipping = np.flatnonzero(fits & enters & (last < further))
-            yield some[skipping], np.full(len(skipping), further, dtype=np.int64)
+            up_to: _Places = np.full(len(skipping), further)
+            yield some[skipping], last[skipping], up_to
 
     def _keeps_shards_together(
         self, offset: _Places, table: dict[str, NDArray[np.int64]]
