@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from diaulos.reporting.trace import trace_document, write_trace
 from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.generators import generate
+from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import Event, Timeline
 from tests.reporting.runs import jittery, simulated
 
@@ -62,6 +66,7 @@ def test_slices_of_a_track_never_overlap(gaps: list[tuple[float, float]], start:
         now = now + wait + duration
     document = trace_document([Timeline(name="x", microbatches=1, events=tuple(events))])
     slices = of_kind(document, "X")
+    assert [e["args"]["action"] for e in slices] == [f"0F{n}" for n in range(len(gaps))]
     for before, after in itertools.pairwise(slices):
         assert round(1000 * (before["ts"] + before["dur"])) <= round(1000 * after["ts"])
         assert before["dur"] >= 0
@@ -92,6 +97,38 @@ def test_sends_are_flows_between_neighbours() -> None:
         ]
         assert [len(found) for found in inside] == [1, 1]
         assert inside[0][0]["name"] == inside[1][0]["name"]
+
+
+def test_gradients_flow_between_whole_and_halved_backwards() -> None:
+    """Where a schedule mixes both, each backward hands its gradient to what the next stage does."""
+    shape = PipelineShape(replicas=(1,) * 4, microbatches=8, chunks=2, folded=True)
+    costs = [StageCosts(forward_seconds=1.0, backward_seconds=2.0)] * 8
+    mixed = simulate(generate("dualpipe-v", shape, 1), costs, Link())
+    kinds = {event.action.kind for event in mixed.events}
+    assert {Kind.BACKWARD, Kind.INPUT_BACKWARD} <= kinds
+    starts, finishes = (of_kind(trace_document([mixed]), phase) for phase in ("s", "f"))
+    assert Counter(e["id"] for e in starts) == Counter(e["id"] for e in finishes)
+    # Of the 7 borders one lies within the last rank, and nothing is sent there.
+    assert len(starts) == 2 * 8 * 6
+    places = {e["id"]: e["tid"] for e in starts}
+    assert all(abs(e["tid"] - places[e["id"]]) == 1 for e in finishes)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "2bw", "zb-h1"])
+def test_a_trace_is_well_formed(name: str) -> None:
+    """Names come first, then all by time; flows pair up, each end with its process and thread."""
+    planned = simulated(name, 3, 3, batches=2, activation_bytes=1.0)
+    document = trace_document([planned, jittery(planned)], ["planned", "measured"])
+    events = document["traceEvents"]
+    moments = [event.get("ts", -1.0) for event in events]
+    assert moments == sorted(moments)
+    assert all("ts" in event for event in events if event["ph"] != "M")
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f", "C"}
+    ids = {phase: Counter(e["id"] for e in of_kind(document, phase)) for phase in "sf"}
+    assert ids["s"] == ids["f"]
+    assert set(ids["s"].values()) == {1}
+    threads = {(e["pid"], e["tid"]) for e in of_kind(document, "X")}
+    assert {(e["pid"], e["tid"]) for phase in "sf" for e in of_kind(document, phase)} <= threads
 
 
 def test_flows_find_replicas() -> None:

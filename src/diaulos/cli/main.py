@@ -37,6 +37,9 @@ def make_app() -> App:
         ("train", "Train what a run file says."),
     ):
         app.command(f"diaulos.cli.{name}:{name}", name=name, help=summary)
+    trace = App(name="trace", help="What planned and measured timelines tell.")
+    trace.command("diaulos.cli.trace:diff", name="diff", help="Where a run differs from its plan.")
+    app.command(trace)
     return app
 
 

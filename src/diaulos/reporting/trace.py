@@ -1,8 +1,9 @@
 """Traces for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 Each timeline is a process and each rank a thread of it. Computations and updates are slices,
-memory is a counter, and flows lead from each forward to that of the next stage and from each
-backward to that of the stage before.
+memory is a counter, and a flow leads over each link that is used: from a forward to that of the
+next stage on another rank, from a backward to that of the stage before. `trace_files` reads
+timelines back.
 """
 
 import json
@@ -11,18 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from diaulos.documents import write_text
+from diaulos.reporting.colours import KIND_NAMES
 from diaulos.reporting.labels import rank_labels
 from diaulos.reporting.window import shifted_events
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.timeline import Event, Timeline
 
-_WORDS = {
-    Kind.FORWARD: "forward",
-    Kind.BACKWARD: "backward",
-    Kind.INPUT_BACKWARD: "input backward",
-    Kind.WEIGHT_BACKWARD: "weight backward",
-    Kind.UPDATE: "update",
-}
 _STEPS = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_BACKWARD: -1}
 """To which stage from its own a computation hands its result."""
 
@@ -30,12 +25,15 @@ _STEPS = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_BACKWARD: -1}
 def trace_document(
     timelines: Sequence[Timeline], titles: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The trace of one or several timelines, each beginning at 0."""
+    """The trace of one or several timelines, each beginning at 0; its events in order of time."""
     titles = titles or [timeline.name for timeline in timelines]
     events: list[dict[str, Any]] = []
+    known = []
     for process, (title, timeline) in enumerate(zip(titles, timelines, strict=True), start=1):
         events += _trace_timeline(process, title, timeline)
-    return {"displayTimeUnit": "ms", "traceEvents": events}
+        known.append({"pid": process, "name": title, "microbatches": timeline.microbatches})
+    events.sort(key=lambda event: event.get("ts", -1.0))
+    return {"displayTimeUnit": "ms", "otherData": {"timelines": known}, "traceEvents": events}
 
 
 def write_trace(
@@ -78,8 +76,8 @@ def _slices(process: int, timeline: Timeline, rank: int) -> Iterator[tuple[Actio
                 "ph": "X",
                 "pid": process,
                 "tid": rank,
-                "name": f"{_WORDS[event.action.kind]} {event.action.number}",
-                "cat": _WORDS[event.action.kind],
+                "name": f"{KIND_NAMES[event.action.kind]} {event.action.number}",
+                "cat": KIND_NAMES[event.action.kind],
                 "ts": start / 1000,
                 "dur": (end - start) / 1000,
                 "args": _arguments(event, timeline.microbatches),
@@ -103,15 +101,25 @@ def _flows(process: int, slices: dict[Action, dict[str, Any]]) -> Iterator[dict[
     by_place = {(a.kind, a.stage, a.number): found for a, found in slices.items()}
     for number, ((kind, stage, microbatch), source) in enumerate(by_place.items()):
         step = _STEPS.get(kind, 0)
-        target = by_place.get((kind, stage + step, microbatch))
-        if step == 0 or target is None:
+        target = _taker(by_place, kind, stage + step, microbatch)
+        if step == 0 or target is None or target["tid"] == source["tid"]:
             continue
-        flow = {"pid": process, "cat": "send", "name": f"send {_WORDS[kind]}"}
+        flow = {"pid": process, "cat": "send", "name": f"send {KIND_NAMES[kind]}"}
         flow["id"] = f"{process}.{number}"
         # A flow begins inside a slice, and the end of a slice is outside of it.
         leaving = max(source["ts"], round(source["ts"] + source["dur"] - 0.001, 3))
         yield {"ph": "s", "tid": source["tid"], "ts": leaving, **flow}
         yield {"ph": "f", "bp": "e", "tid": target["tid"], "ts": target["ts"], **flow}
+
+
+def _taker(
+    by_place: dict[tuple[Kind, int, int], dict[str, Any]], kind: Kind, stage: int, microbatch: int
+) -> dict[str, Any] | None:
+    """What takes the result; a gradient goes to a whole backward or to the first half of one."""
+    if kind is Kind.FORWARD:
+        return by_place.get((kind, stage, microbatch))
+    whole = by_place.get((Kind.BACKWARD, stage, microbatch))
+    return whole or by_place.get((Kind.INPUT_BACKWARD, stage, microbatch))
 
 
 def _memory(process: int, timeline: Timeline) -> Iterator[dict[str, Any]]:
