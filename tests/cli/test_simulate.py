@@ -117,6 +117,33 @@ def test_the_table_has_the_schedules_in_the_order_asked_for(
     assert [row.split()[0] for row in rows] == ["schedule", "2bw", "1f1b"]
 
 
+def test_an_order_is_proven_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    """The solver raises the bound to what the schedule takes."""
+    pytest.importorskip("ortools", reason="the extra solver is not installed")
+    flags = {"depth": 3, "microbatches": 4, "batches": 1, "chunks": 1, "schedule": ["auto"]}
+    bounds = []
+    for prove in (False, True):
+        simulate(**flags, in_flight_limit=2, prove=prove, as_json=True)
+        entry = document(capsys)["schedules"]["auto"]
+        bounds.append(entry["lower_bound_seconds"])
+        assert entry["makespan"] >= bounds[-1]
+    assert bounds[1] == entry["makespan"] >= bounds[0]
+
+
+def test_proving_needs_whole_stages_and_the_solver(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages that may be cut are refused, and a missing package is named with its extra."""
+    with pytest.raises(InputError, match=r"stages may be cut in 2; .* add --chunks 1"):
+        simulate(depth=2, microbatches=2, schedule=["auto"], prove=True)
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    flags = "--depth 2 --microbatches 2 --chunks 1 --schedule auto --prove"
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", *flags.split()])
+    assert ended.value.code == 2
+    assert "needs ortools; install it with pip install 'diaulos[solver]'" in capsys.readouterr().err
+
+
 def test_what_cannot_run_is_left_out_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     """Too few microbatches for 2BW: the others run, and a note says what would work."""
     simulate(depth=4, microbatches=2, as_json=True)

@@ -10,7 +10,9 @@ from diaulos._version import __version__
 from diaulos.errors import DiaulosError
 
 _INTERRUPTED = 130
-_EXTRAS: Mapping[str, str] = MappingProxyType({"torch": "train", "transformers": "hf"})
+_EXTRAS: Mapping[str, str] = MappingProxyType(
+    {"torch": "train", "transformers": "hf", "ortools": "solver"}
+)
 """Which extra brings a package that some commands need."""
 
 

@@ -1,11 +1,9 @@
 """`diaulos simulate`: when each rank does what, of a plan or of equal stages for learning."""
 
-import gc
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,12 +12,12 @@ from cyclopts import Parameter
 from diaulos.cli.output import make_console, note, print_json
 from diaulos.cli.pipeline import (
     EqualStages,
-    Pipeline,
     equal_stages,
     planned,
     refuse_beside_plan,
     refuse_without_plan,
 )
+from diaulos.cli.simulations import Run, SearchFlags, simulate_all, without_collection
 from diaulos.documents import write_text
 from diaulos.errors import InputError
 from diaulos.planning.evaluate import fits
@@ -34,13 +32,9 @@ from diaulos.reporting.summary import (
 from diaulos.reporting.svg import comparison_svg, schedule_svg
 from diaulos.reporting.trace import write_trace
 from diaulos.schedules.bubbles import bubble_by_cause
-from diaulos.schedules.check import check
-from diaulos.schedules.costs import Links, StageCosts, chunk_costs
+from diaulos.schedules.costs import Links
 from diaulos.schedules.endless import update_slack
-from diaulos.schedules.generators import GENERATORS, generate
-from diaulos.schedules.schedule import Schedule, format_actions
-from diaulos.schedules.search import search
-from diaulos.schedules.simulate import Simulator
+from diaulos.schedules.schedule import format_actions
 from diaulos.schedules.timeline import Timeline, read_timeline
 from diaulos.units import format_bytes
 
@@ -62,16 +56,6 @@ ScheduleName = Literal[
 _BATCHES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    schedule: Schedule
-    simulator: Simulator
-    costs: Sequence[StageCosts]
-    timeline: Timeline
-    lower_bound_seconds: float | None
-    """What no schedule can be better than, where one was searched for."""
-
-
 def simulate(
     plan: Path | None = None,
     *,
@@ -86,6 +70,7 @@ def simulate(
     backward_weight: float | None = None,
     chunks: int | None = None,
     in_flight_limit: int | None = None,
+    prove: Annotated[bool, Parameter(negative=())] = False,
     schedule: Annotated[list[ScheduleName] | None, Parameter(negative=())] = None,
     batches: int | None = None,
     measured: Path | None = None,
@@ -130,6 +115,9 @@ def simulate(
         The most microbatches that a rank may hold between forward and the end of the backward in
         the order that `--schedule auto` searches for; the number of stages if absent, as much as
         1F1B needs on the first.
+    prove
+        Have OR-tools prove the order of `--schedule auto` the best one, improve it, or raise the
+        bound; of one stage a rank.
     schedule
         Which to simulate; may be given several times. All if absent.
     batches
@@ -169,8 +157,9 @@ def simulate(
         pipeline = planned(plan, graph, cluster)
     if batches is None:
         batches = _BATCHES if ran is None else len(ran.batch_ends_seconds)
-    with _without_collection():
-        runs = _simulate_all(pipeline, schedule or ["all"], batches, in_flight_limit)
+    flags = SearchFlags(in_flight_limit=in_flight_limit, prove=prove)
+    with without_collection():
+        runs = simulate_all(pipeline, schedule or ["all"], batches, flags)
     if ran is not None and len(runs) > 1:
         raise InputError(
             "--measured is given beside several schedules",
@@ -201,77 +190,6 @@ def simulate(
         make_console().print(summary_table(summaries))
 
 
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Looking for garbage among millions of actions, none of them, takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _simulate_all(
-    pipeline: Pipeline, names: Sequence[str], batches: int, in_flight_limit: int | None
-) -> dict[str, _Run]:
-    """The runs by schedule; what only `all` asked for and cannot run is noted and left out."""
-    runs: dict[str, _Run] = {}
-    left_out: dict[str, list[str]] = {}
-    for name in dict.fromkeys([*GENERATORS, "auto"] if "all" in names else names):
-        try:
-            runs[name] = (
-                _search(pipeline, batches, in_flight_limit)
-                if name == "auto"
-                else _simulate_one(pipeline, name, batches)
-            )
-        except InputError as error:
-            if name in names or batches < 1:
-                raise
-            left_out.setdefault(str(error), []).append(name)
-    for reason, left in left_out.items():
-        note(f"{', '.join(left)} left out: {reason}")
-    return runs
-
-
-def _simulate_one(pipeline: Pipeline, name: str, batches: int) -> _Run:
-    generator = GENERATORS[name]
-    if generator.chunks != 1 and pipeline.chunks is None:
-        raise InputError(
-            "the plan has one stage a rank",
-            "schedules of several are for stages that can be cut",
-            "simulate them with --depth, --microbatches and --chunks",
-        )
-    schedule = generate(name, generator.shape(pipeline.shape, pipeline.chunks or 1), batches)
-    return _timed(pipeline, schedule)
-
-
-def _search(pipeline: Pipeline, batches: int, in_flight_limit: int | None) -> _Run:
-    shape = pipeline.shape
-    limit = shape.depth if in_flight_limit is None else in_flight_limit
-    if limit < 1:
-        raise InputError(f"--in-flight-limit is {limit}", "it must be at least 1")
-    found = search(
-        shape,
-        range(batches),
-        pipeline.costs,
-        pipeline.links,
-        [limit] * shape.depth,
-        chunks=pipeline.chunks,
-    )
-    return _timed(pipeline, found.schedule, found.lower_bound_seconds)
-
-
-def _timed(pipeline: Pipeline, schedule: Schedule, bound: float | None = None) -> _Run:
-    simulator = Simulator(schedule, check(schedule))
-    costs = chunk_costs(schedule.shape, pipeline.costs)
-    timeline = simulator.timeline(costs, pipeline.links)
-    # A batch is the same work for all, also where each of its microbatches makes an update.
-    timeline = replace(timeline, microbatches=pipeline.shape.microbatches)
-    return _Run(schedule, simulator, costs, timeline, bound)
-
-
 def _note_what_does_not_fit(summaries: Mapping[str, ScheduleSummary], memory_bytes: float) -> None:
     for name, summary in summaries.items():
         peaks = summary.peak_memory_bytes
@@ -285,7 +203,7 @@ def _note_what_does_not_fit(summaries: Mapping[str, ScheduleSummary], memory_byt
 
 
 def _write(
-    runs: Mapping[str, _Run],
+    runs: Mapping[str, Run],
     ran: Timeline | None,
     *,
     svg: Path | None,
@@ -323,14 +241,14 @@ def _write_one(path: Path, text: str) -> None:
     note(f"wrote {path}")
 
 
-def _print_actions(runs: Mapping[str, _Run]) -> None:
+def _print_actions(runs: Mapping[str, Run]) -> None:
     for name, run in runs.items():
         heading = f"{name}\n" if len(runs) > 1 else ""
         sys.stdout.write(heading + format_actions(run.schedule))
 
 
 def _document(
-    runs: Mapping[str, _Run], summaries: Mapping[str, ScheduleSummary], links: Links
+    runs: Mapping[str, Run], summaries: Mapping[str, ScheduleSummary], links: Links
 ) -> dict[str, object]:
     entries = {name: summary_document(summary) for name, summary in summaries.items()}
     for name, run in runs.items():
@@ -345,7 +263,7 @@ def _document(
     }
 
 
-def _details(run: _Run, links: Links) -> dict[str, object]:
+def _details(run: Run, links: Links) -> dict[str, object]:
     """What only a simulated run has."""
     schedule, timeline = run.schedule, run.timeline
     bubble = bubble_by_cause(run.simulator, run.costs, links, timeline)
