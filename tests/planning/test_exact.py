@@ -12,11 +12,12 @@ from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning import exact as exact_module
 from diaulos.planning.evaluate import evaluate
-from diaulos.planning.exact import exact, feasible
+from diaulos.planning.exact import exact, feasible, is_searched_whole
 from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.planning.rules import violations
+from diaulos.planning.search import downsets
 from diaulos.planning.watch import Progress, Watch
 from tests.planning.objectives import OBJECTIVES
 from tests.planning.problems import (
@@ -227,6 +228,22 @@ def test_an_interruption_of_a_wide_graph() -> None:
     assert found.plan is not None
     assert not found.proven_optimal
     assert found.remark is not None
+
+
+def test_too_many_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of few downsets with too many stages is put in an order, in all that asks of it."""
+    given_problem = problem(fan(11, alike=False), devices=8, memory=60.0, microbatches=32)
+    assert is_searched_whole(given_problem)
+    assert exact(given_problem).proven_optimal
+    monkeypatch.setattr(downsets, "MOST_PAIRS", 60_000)
+    assert not is_searched_whole(given_problem)
+    assert feasible(given_problem)
+    found = exact(given_problem)
+    assert found.plan is not None
+    assert found.proven_optimal == (found.remark is None)
+    monkeypatch.setattr(downsets, "MOST_PAIRS", 60)
+    with pytest.raises(InputError, match="the graph has 12 layers"):
+        exact(given_problem)
 
 
 @_many

@@ -3,6 +3,9 @@
 import math
 import time
 
+import pytest
+
+from diaulos.errors import InputError
 from diaulos.planning.watch import Progress, Watch
 
 
@@ -14,6 +17,13 @@ def test_time_limits() -> None:
     assert Watch(time_limit_seconds=99.0, start_seconds=long_ago).is_over
     assert not Watch(time_limit_seconds=1e6, start_seconds=long_ago).is_over
     assert Watch(start_seconds=long_ago).elapsed_seconds >= 100.0
+
+
+@pytest.mark.parametrize("seconds", [-3.0, math.nan])
+def test_limits_that_are_none(seconds: float) -> None:
+    """A negative limit is refused, and so is one that is no number."""
+    with pytest.raises(InputError, match=r"the time limit is .* s; it must be at least 0"):
+        Watch(time_limit_seconds=seconds)
 
 
 def test_progress_is_passed_on() -> None:

@@ -26,7 +26,7 @@ from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResu
 from diaulos.planning.search.downsets import MOST_DOWNSETS, TooManyStagesError
 from diaulos.planning.search.flush import fastest_flush, fits_at_all_flushed
 from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.space import build_space
+from diaulos.planning.search.space import Space, build_space
 from diaulos.planning.search.steady import fastest_steady, fits_at_all
 from diaulos.planning.watch import Watch
 
@@ -59,33 +59,52 @@ def feasible(problem: PlanningProblem) -> bool:
 
     Much quicker than to find the best one.
     """
-    contraction = next(contractions(problem))
-    space = build_space(replace(problem, graph=contraction.graph), contraction.order_edges)
+    _, space = first_space(problem)
     if space is None:
         return False
     fits = fits_at_all_flushed if space.flushes else fits_at_all
     return fits(Judge(space=space))
 
 
+def is_searched_whole(problem: PlanningProblem) -> bool:
+    """Whether answers to a problem are about all plans, and not about some orders of its layers."""
+    return first_space(problem)[0].is_lossless
+
+
 def _search(problem: PlanningProblem, watch: Watch) -> SearchResult:
     best: SearchResult | None = None
-    for contraction in contractions(problem):
-        try:
-            found = _search_contracted(problem, contraction, watch)
-        except TooManyStagesError:
-            continue
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-            break
-        if contraction.is_lossless:
-            return found
-        best = _better(problem, found, best)
-        if best.proven_optimal or watch.is_over:
-            break
+    try:
+        for contraction, space in _spaces(problem):
+            found = _search_space(contraction, space, watch)
+            if contraction.is_lossless:
+                return found
+            best = _better(problem, found, best)
+            if best.proven_optimal or watch.is_over:
+                break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
     if best is None:
         raise _too_large(problem)
     return best
+
+
+def first_space(problem: PlanningProblem) -> tuple[Contraction, Space | None]:
+    """What is searched first; no space where some layer cannot run even alone."""
+    for found in _spaces(problem):
+        return found
+    raise _too_large(problem)
+
+
+def _spaces(problem: PlanningProblem) -> Iterator[tuple[Contraction, Space | None]]:
+    """The contractions that have few enough stages to be searched, with their spaces."""
+    for contraction in contractions(problem):
+        given = replace(problem, graph=contraction.graph)
+        try:
+            space = build_space(given, contraction.order_edges)
+        except TooManyStagesError:
+            continue
+        yield contraction, space
 
 
 def contractions(problem: PlanningProblem) -> Iterator[Contraction]:
@@ -102,11 +121,7 @@ def contractions(problem: PlanningProblem) -> Iterator[Contraction]:
             yield coarsen(lossless, most_downsets=most)
 
 
-def _search_contracted(
-    problem: PlanningProblem, contraction: Contraction, watch: Watch
-) -> SearchResult:
-    given = replace(problem, graph=contraction.graph)
-    space = build_space(given, contraction.order_edges)
+def _search_space(contraction: Contraction, space: Space | None, watch: Watch) -> SearchResult:
     if space is None:
         return SearchResult(plan=None, proven_optimal=True)
     judge = Judge(space=space)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph, Option
 from diaulos.planning.evaluate import Evaluation, held_bytes
-from diaulos.planning.exact import contractions, exact, feasible
+from diaulos.planning.exact import exact, feasible, is_searched_whole
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
 from diaulos.planning.resizing import device_unit, most_devices, with_devices, with_memory
@@ -63,7 +63,7 @@ def explain_infeasibility(problem: PlanningProblem) -> Infeasibility | None:
         least_memory_bytes=None if attempt is None else _fullest_bytes(attempt[1]),
         fewest_devices=_fewest_devices(problem),
         shortage=None if attempt is None else _shortage(problem, *attempt),
-        proven=next(contractions(problem)).is_lossless,
+        proven=is_searched_whole(problem),
     )
 
 

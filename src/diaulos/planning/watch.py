@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from diaulos.errors import InputError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -32,6 +34,12 @@ class Watch:
     time_limit_seconds: float = math.inf
     report: Callable[[Progress], None] = say_nothing
     start_seconds: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        if not self.time_limit_seconds >= 0:
+            raise InputError(
+                f"the time limit is {self.time_limit_seconds} s", "it must be at least 0"
+            )
 
     @property
     def elapsed_seconds(self) -> float:

@@ -6,7 +6,7 @@ Each is computed by planning again. More devices or memory are looked for on clu
 from dataclasses import dataclass, replace
 
 from diaulos.clusters.cluster import Cluster
-from diaulos.planning.exact import contractions, exact
+from diaulos.planning.exact import exact, is_searched_whole
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 from diaulos.planning.resizing import device_unit, most_devices, with_devices, with_memory
 
@@ -49,7 +49,7 @@ def what_if(problem: PlanningProblem, batch_seconds: float, *, more_memory_bytes
     More devices and more memory must also beat the best plan without them.
     """
     here = _better(problem, problem.cluster, batch_seconds)
-    proven = next(contractions(problem)).is_lossless
+    proven = is_searched_whole(problem)
     best = batch_seconds if here is None else here.batch_seconds
     if len(problem.cluster.groups) > 1:
         return WhatIf(new_plan=here, more_devices=None, more_memory=None, proven=proven)

@@ -105,7 +105,10 @@ def test_least_times_in_flight(space: Space, data: st.DataObject) -> None:
 @_some
 @given(spaces(), st.data())
 def test_memory_of_the_fastest_options(space: Space, data: st.DataObject) -> None:
-    """Where it is given, the fastest options fit, and the lightest of them hold it."""
+    """Where it is given, the fastest options fit, and the lightest of them hold it.
+
+    It is a difference of sums over downsets, so it is as precise as the memory of all layers.
+    """
     costs, choices = a_setting(space, data)
     pairs = having_options(choices)
     in_flight = data.draw(st.integers(1, most_in_flight(space)))
@@ -113,11 +116,14 @@ def test_memory_of_the_fastest_options(space: Space, data: st.DataObject) -> Non
     ends = space.pairs.outer[pairs], space.pairs.inner[pairs]
     if costs.fastest_are_sure:
         held = costs.memory_of_fastest(*ends, numbers)
+        layers = costs.layers
+        everything = layers.activation_bytes * in_flight + layers.fixed_bytes
+        rounding = 2.0**-50 * float(everything.max(axis=1).sum())
         for place in np.flatnonzero(~np.isnan(held)):
             some = choices[pairs[place]]
             fastest = np.array(some.times) == min(some.times)
             memory = some.activation_bytes * in_flight + some.once_bytes
-            assert held[place] == pytest.approx(memory[fastest].min())
+            assert held[place] == pytest.approx(memory[fastest].min(), abs=rounding)
             assert held[place] <= some.limit_bytes
 
 

@@ -86,6 +86,14 @@ def needed_devices(work: Units, threshold: Threshold) -> Units:
     return np.ceil(work / time).astype(np.int64) if time > 0 else np.zeros(len(work), np.int64)
 
 
+def devices_beyond(space: Space, scope: Scope, threshold: Threshold) -> Units:
+    """By downset, the fewest devices that the layers outside it need."""
+    if space.flushes:
+        return scope.devices_beyond
+    outside = space.least_work[-1] - space.least_work
+    return np.maximum(scope.devices_beyond, needed_devices(outside, threshold))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rooms:
     """What the layers outside each stage leave to it."""
@@ -104,13 +112,11 @@ class _Rooms:
 def _rooms(
     space: Space, scope: Scope, threshold: Threshold, devices: int, pairs: NDArray[np.int64]
 ) -> _Rooms:
-    behind, beyond = scope.least_devices, scope.devices_beyond
+    behind = scope.least_devices
     if not space.flushes:
-        outside = space.least_work[-1] - space.least_work
         behind = np.maximum(behind, needed_devices(space.least_work, threshold))
-        beyond = np.maximum(beyond, needed_devices(outside, threshold))
     outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
-    left = devices - beyond[outer]
+    left = devices - devices_beyond(space, scope, threshold)[outer]
     return _Rooms(
         devices=left - behind[inner],
         before=scope.least_total[inner],

@@ -13,11 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from diaulos.planning.search.candidates import (
-    Candidates,
-    candidates,
-)
-from diaulos.planning.search.growth import Growth, Limits, most_packed
+from diaulos.planning.search.candidates import Candidates, candidates, devices_beyond
+from diaulos.planning.search.growth import Growth, Limits
 from diaulos.planning.search.labels import Labels
 from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.placement import Placement
@@ -45,12 +42,13 @@ class Cover:
     ) -> "Cover":
         """All labels under a threshold that stay within the limits."""
         labels = Labels(space.line.first_ends() * space.weight)
+        most_devices = limits.devices - devices_beyond(space, scope, threshold)
         growth = Growth(
             space=space,
             labels=labels,
             lessons=lessons,
             limits=limits,
-            most_packed=most_packed(space, threshold, limits.devices),
+            most_packed=(most_devices + 1) * space.weight - 1,
             latency_beyond=space.least_latency[-1] - space.least_latency,
         )
         used = []

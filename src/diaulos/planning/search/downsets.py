@@ -38,10 +38,6 @@ class Downsets:
         """The sum of an amount of each layer (first axis) over each downset."""
         return self.members.astype(np.int64) @ amounts
 
-    def float_sums(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same in floating point."""
-        return self.members.astype(np.float64) @ amounts
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:

@@ -7,12 +7,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from diaulos.planning.search.candidates import Candidates, needed_devices
+from diaulos.planning.search.candidates import Candidates
 from diaulos.planning.search.fixed_point import Units
 from diaulos.planning.search.labels import Labels, Rows, unbeaten
 from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.space import Space
-from diaulos.planning.search.threshold import Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +96,6 @@ class Growth:
             degree=degree,
         )
         return _with_latencies(space, rows, self.lessons) if space.flushes else rows
-
-
-def most_packed(space: Space, threshold: Threshold, devices: int) -> Units:
-    """By downset, devices and stages that leave enough devices to the layers outside it."""
-    if space.flushes:
-        before = (np.arange(len(space.downsets))[::-1] > 0).astype(np.int64)
-    else:
-        before = needed_devices(space.least_work[-1] - space.least_work, threshold)
-    most: Units = (devices - before) * space.weight + space.weight - 1
-    return most
 
 
 def _steps(space: Space, found: Candidates) -> list[int]:

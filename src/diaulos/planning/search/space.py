@@ -50,7 +50,7 @@ class Space:
     deferred: Sequence[Units]
     """By setting: weight backward of each downset that fills the drain, twice."""
     least_time: int
-    """What no stage of a plan can all be faster than."""
+    """Per sample: what the slowest stage of any plan takes at least."""
     all_replicas: int | None = None
     """The most that all data-parallel degrees sum up to, where stages hold as many microbatches as
     if they did; None where those from the stage on count (see `Pipelining.totals`)."""
