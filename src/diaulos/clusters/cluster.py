@@ -4,10 +4,11 @@ All devices of a cluster form a line: the groups in their order, in each group i
 is named by its number on that line, from 0.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from diaulos.clusters.amounts import check_above_zero, check_amount
+from diaulos.clusters.device import Device
 from diaulos.errors import InputError
 
 
@@ -23,8 +24,8 @@ class Link:
     """Whether both directions run at full rate at once."""
 
     def __post_init__(self) -> None:
-        _check_above_zero("bandwidth_bytes_per_second", self.bandwidth_bytes_per_second)
-        _check_amount("latency_seconds", self.latency_seconds)
+        check_above_zero("bandwidth_bytes_per_second", self.bandwidth_bytes_per_second)
+        check_amount("latency_seconds", self.latency_seconds)
 
     @property
     def direction_factor(self) -> int:
@@ -45,6 +46,8 @@ class DeviceGroup:
     """Between two devices of one node."""
     speed: float = 1.0
     """How much faster than the prices of the layers its devices compute."""
+    device: Device | None = None
+    """What each of them is, where that is known: what is needed to price layers."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -52,8 +55,8 @@ class DeviceGroup:
         for name in ("nodes", "devices_per_node"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}", "it must be at least 1")
-        _check_amount("memory_bytes", self.memory_bytes)
-        _check_above_zero("speed", self.speed)
+        check_amount("memory_bytes", self.memory_bytes)
+        check_above_zero("speed", self.speed)
 
     @property
     def devices(self) -> int:
@@ -188,13 +191,3 @@ class Cluster:
 def _check_devices(devices: int) -> None:
     if devices < 1:
         raise InputError(f"devices is {devices}", "a cluster has at least 1 device")
-
-
-def _check_amount(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"{name} is {value!r}", "it must be finite and at least 0")
-
-
-def _check_above_zero(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{name} is {value!r}", "it must be finite and above 0")

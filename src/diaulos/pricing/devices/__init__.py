@@ -1,0 +1,1 @@
+"""Seconds that single operations and collectives take on known devices and links."""

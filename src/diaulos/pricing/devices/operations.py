@@ -1,0 +1,63 @@
+"""Seconds of single operations on a device: matrix products and work bound by memory.
+
+The model is the roofline (Williams et al., CACM 2009): an operation takes as long as the slower of
+its computation and its memory traffic. On top of it, a product is computed in tiles, as many at a
+time as the device has matrix units, and a last wave of few tiles takes as long as a full one.
+"""
+
+import math
+
+from diaulos.clusters.device import Device, DType, Tile
+
+
+def matrix_product_seconds(
+    device: Device, *, rows: int, inner: int, columns: int, dtype: DType, count: int = 1
+) -> float:
+    """Seconds of `count` products [rows, inner] x [inner, columns] in one launch."""
+    compute = min(
+        _tiled_seconds(device, tile, (rows, inner, columns), dtype, count) for tile in device.tiles
+    )
+    elements = rows * inner + inner * columns + rows * columns
+    traffic = _streaming_seconds(device, count * elements * dtype.bytes)
+    return launched_seconds(device, max(compute, traffic))
+
+
+def memory_bound_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
+    """Seconds of work that reads and writes `size_bytes` in all, in equal launches."""
+    if size_bytes == 0:
+        return 0.0
+    return launches * launched_seconds(device, _streaming_seconds(device, size_bytes / launches))
+
+
+def optimizer_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
+    """Seconds of an optimizer's step that reads and writes `size_bytes` in all.
+
+    AdamW with parameters, gradients and both moments in fp32 reads 16 bytes for each parameter
+    and writes 12; one that keeps bf16 weights beside them writes 2 more.
+    """
+    if size_bytes == 0:
+        return 0.0
+    rate = device.memory_bandwidth_bytes_per_second * device.efficiency.optimizer
+    return launches * launched_seconds(device, size_bytes / rate / launches)
+
+
+def launched_seconds(device: Device, work_seconds: float) -> float:
+    """Seconds of an operation with its launch, which hides behind the work where it can."""
+    if device.asynchronous:
+        return max(device.launch_seconds, work_seconds)
+    return device.launch_seconds + work_seconds
+
+
+def _tiled_seconds(
+    device: Device, tile: Tile, sizes: tuple[int, int, int], dtype: DType, count: int
+) -> float:
+    rows, inner, columns = sizes
+    tiles = count * math.ceil(rows / tile.rows) * math.ceil(columns / tile.columns)
+    waves = math.ceil(tiles / device.units)
+    operations = 2 * tile.rows * tile.columns * (inner + device.efficiency.inner_ramp)
+    share = device.efficiency.matrix_product * tile.efficiency
+    return waves * operations * device.units / (device.peak_flops_per_second(dtype) * share)
+
+
+def _streaming_seconds(device: Device, size_bytes: float) -> float:
+    return size_bytes / (device.memory_bandwidth_bytes_per_second * device.efficiency.memory)
