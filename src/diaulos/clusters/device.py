@@ -106,10 +106,7 @@ class Device:
     tiles: tuple[Tile, ...]
     """Of which the library takes the best for a product."""
     launch_seconds: float
-    """What an operation takes that has hardly anything to do."""
-    asynchronous: bool
-    """Whether the host launches while the device works, so that the launch is a floor of an
-    operation's time and not a part of it."""
+    """What every operation takes beside its work: to start, and until the last part is done."""
     efficiency: Efficiency
     sources: tuple[Source, ...] = ()
 

@@ -3,11 +3,7 @@
 from enum import Enum
 
 from diaulos.clusters.device import Device, DType
-from diaulos.pricing.devices.operations import (
-    launched_seconds,
-    matrix_product_seconds,
-    memory_bound_seconds,
-)
+from diaulos.pricing.devices.operations import matrix_product_seconds, memory_bound_seconds
 
 
 class AttentionKind(Enum):
@@ -106,4 +102,4 @@ def _fused_seconds(
     share *= (_REFERENCE_HEAD + _SOFTMAX_AS_HEAD) / _REFERENCE_HEAD
     products = 2 if forward else _BACKWARD_PRODUCTS
     operations = 2 * products * pairs * (head_size + _SOFTMAX_AS_HEAD)
-    return launched_seconds(device, operations / (device.peak_flops_per_second(dtype) * share))
+    return device.launch_seconds + operations / (device.peak_flops_per_second(dtype) * share)

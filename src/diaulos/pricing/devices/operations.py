@@ -19,14 +19,14 @@ def matrix_product_seconds(
     )
     elements = rows * inner + inner * columns + rows * columns
     traffic = _streaming_seconds(device, count * elements * dtype.bytes)
-    return launched_seconds(device, max(compute, traffic))
+    return device.launch_seconds + max(compute, traffic)
 
 
 def memory_bound_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
     """Seconds of work that reads and writes `size_bytes` in all, in equal launches."""
     if size_bytes == 0:
         return 0.0
-    return launches * launched_seconds(device, _streaming_seconds(device, size_bytes / launches))
+    return launches * device.launch_seconds + _streaming_seconds(device, size_bytes)
 
 
 def optimizer_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
@@ -38,14 +38,7 @@ def optimizer_seconds(device: Device, *, size_bytes: float, launches: int = 1) -
     if size_bytes == 0:
         return 0.0
     rate = device.memory_bandwidth_bytes_per_second * device.efficiency.optimizer
-    return launches * launched_seconds(device, size_bytes / rate / launches)
-
-
-def launched_seconds(device: Device, work_seconds: float) -> float:
-    """Seconds of an operation with its launch, which hides behind the work where it can."""
-    if device.asynchronous:
-        return max(device.launch_seconds, work_seconds)
-    return device.launch_seconds + work_seconds
+    return launches * device.launch_seconds + size_bytes / rate
 
 
 def _tiled_seconds(
