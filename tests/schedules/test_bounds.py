@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from diaulos.errors import CheckError
 from diaulos.schedules.actions import Kind
+from diaulos.schedules.assembly import Step
 from diaulos.schedules.bounds import lower_bound_seconds
-from diaulos.schedules.completion import Step, flushed
+from diaulos.schedules.completion import flushed
 from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.list_scheduling import Chain
 from diaulos.schedules.simulate import simulate

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from diaulos.errors import CheckError, InputError
 from diaulos.schedules.actions import Kind
+from diaulos.schedules.assembly import Step
 from diaulos.schedules.check import check
-from diaulos.schedules.completion import Step, flushed
+from diaulos.schedules.completion import flushed
 from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.exact_order import exact_order, proven
 from diaulos.schedules.list_scheduling import Chain

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.completion import Step
+from diaulos.schedules.assembly import Step
 
 
 def alternating(stage: int, microbatches: int, warm_up: int) -> Iterator[Step]:

@@ -55,14 +55,20 @@ class Columns:
 
     def is_kind(self, *kinds: Kind) -> Flags:
         """Where the actions are of one of these kinds."""
-        wanted = np.zeros(len(Kind), np.bool_)
-        wanted[[kind.code for kind in kinds]] = True
-        return wanted[self.kind]
+        return are_of_kind(self.kind, *kinds)
 
     def place(self, index: int) -> tuple[int, int]:
         """The rank of an action and its place in the rank's row."""
         rank = int(self.rank[index])
         return rank, index - self.starts[rank]
+
+
+def are_of_kind(codes: Numbers, *kinds: Kind) -> Flags:
+    """Where codes are those of one of these kinds."""
+    wanted = np.zeros(len(Kind), np.bool_)
+    wanted[[kind.code for kind in kinds]] = True
+    flags: Flags = wanted[codes]
+    return flags
 
 
 def partners(columns: Columns, stages: int, microbatches: range) -> Numbers:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from diaulos.errors import InputError
 from diaulos.schedules.alternation import alternating
-from diaulos.schedules.completion import Step, completed
+from diaulos.schedules.assembly import Step
+from diaulos.schedules.completion import completed
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape

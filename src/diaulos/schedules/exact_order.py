@@ -15,8 +15,9 @@ from typing import Any
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Kind
+from diaulos.schedules.assembly import Step
 from diaulos.schedules.check import check
-from diaulos.schedules.completion import Step, flushed
+from diaulos.schedules.completion import flushed
 from diaulos.schedules.costs import Links, StageCosts, border_links
 from diaulos.schedules.list_scheduling import Chain
 from diaulos.schedules.looped import equal_share

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.completion import Step
+from diaulos.schedules.assembly import Step
 from diaulos.schedules.costs import Link, StageCosts
 
 

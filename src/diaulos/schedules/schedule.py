@@ -1,12 +1,13 @@
 """The schedule: one list of actions per rank, and the promises that it keeps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, parse_action
 from diaulos.schedules.columns import Columns, Numbers, partners
+from diaulos.schedules.rows import Rows
 from diaulos.schedules.shape import PipelineShape
 
 
@@ -31,7 +32,7 @@ class Schedule:
     in_flight_limits: tuple[int, ...]
     """By position, the most pairs of stage and microbatch that a rank has between forward and the
     end of the backward."""
-    actions: tuple[tuple[Action, ...], ...]
+    actions: Sequence[tuple[Action, ...]]
     """By rank."""
 
     @property
@@ -62,7 +63,8 @@ class Schedule:
     @cached_property
     def columns(self) -> Columns:
         """The actions of all ranks as columns of numbers."""
-        return Columns.of(self.actions)
+        given = self.actions
+        return given.columns if isinstance(given, Rows) else Columns.of(given)
 
     @cached_property
     def partners(self) -> Numbers:

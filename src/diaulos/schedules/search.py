@@ -11,9 +11,10 @@ from itertools import product
 from math import floor
 
 from diaulos.errors import CheckError, InputError
+from diaulos.schedules.assembly import Step
 from diaulos.schedules.bounds import lower_bound_seconds
 from diaulos.schedules.check import check
-from diaulos.schedules.completion import Order, Step, flushed
+from diaulos.schedules.completion import Order, flushed
 from diaulos.schedules.costs import Links, StageCosts, border_links, chunk_costs
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.list_scheduling import Chain, Policy, list_schedule

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from diaulos.schedules.actions import Kind
 from diaulos.schedules.alternation import alternating
-from diaulos.schedules.completion import Step, completed
+from diaulos.schedules.assembly import Step
+from diaulos.schedules.completion import completed
 from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape

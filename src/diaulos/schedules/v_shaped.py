@@ -6,7 +6,8 @@ Both schedules are those of more microbatches where there are few, with the surp
 from collections import deque
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.completion import Order, Step, flushed
+from diaulos.schedules.assembly import Step
+from diaulos.schedules.completion import Order, flushed
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape

@@ -4,7 +4,8 @@ The half that gives the gradient of the weights waits until the rank would be id
 """
 
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.completion import Order, Step, completed, flushed, flushed_law
+from diaulos.schedules.assembly import Step
+from diaulos.schedules.completion import Order, completed, flushed, flushed_law
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape

@@ -1,0 +1,60 @@
+"""Rows of actions that are made from columns once somebody reads them."""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from diaulos.schedules.actions import Action, Kind
+from diaulos.schedules.columns import NO_VERSION, Columns
+
+_KINDS = tuple(Kind)
+
+
+class Rows(Sequence[tuple[Action, ...]]):
+    """The actions of each rank, equal to the tuples of them.
+
+    Checking and simulating go by the columns, so that of large schedules few rows are ever made.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self._made: dict[int, tuple[Action, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns.starts) - 1
+
+    @overload
+    def __getitem__(self, rank: int) -> tuple[Action, ...]: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> tuple[tuple[Action, ...], ...]: ...
+
+    def __getitem__(self, rank: int | slice) -> tuple[Action, ...] | tuple[tuple[Action, ...], ...]:
+        if isinstance(rank, slice):
+            return tuple(self[one] for one in range(len(self))[rank])
+        place = range(len(self))[rank]
+        if place not in self._made:
+            starts = self.columns.starts
+            self._made[place] = tuple(actions_of(self.columns, starts[place], starts[place + 1]))
+        return self._made[place]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Rows | tuple):
+            return tuple(self) == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+def actions_of(columns: Columns, start: int, stop: int) -> Iterator[Action]:
+    """The actions that stand at some places of the columns."""
+    version = [
+        None if number == NO_VERSION else number for number in columns.version[start:stop].tolist()
+    ]
+    return map(
+        Action,
+        columns.stage[start:stop].tolist(),
+        map(_KINDS.__getitem__, columns.kind[start:stop].tolist()),
+        columns.number[start:stop].tolist(),
+        version,
+    )
