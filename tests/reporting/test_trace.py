@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from diaulos.reporting.trace import trace_document, write_trace
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.events import Event
 from diaulos.schedules.generators import generate
 from diaulos.schedules.shape import PipelineShape
 from diaulos.schedules.simulate import simulate
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.timeline import Timeline
 from tests.reporting.runs import jittery, simulated
 
 PLANNED = simulated("2bw", 3, 3, batches=3, activation_bytes=10.0, fixed_bytes=100.0)

@@ -10,9 +10,10 @@ from diaulos.errors import InputError
 from diaulos.schedules.actions import Kind
 from diaulos.schedules.costs import Link, StageCosts
 from diaulos.schedules.difference import TimeDifference, difference
+from diaulos.schedules.events import Event
 from diaulos.schedules.generators import generate
 from diaulos.schedules.simulate import simulate
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.timeline import Timeline
 from tests.reporting.runs import jittery, simulated
 from tests.schedules.shapes import line, schedules
 

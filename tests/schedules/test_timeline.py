@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind, parse_action
 from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.events import Event
 from diaulos.schedules.generators import generate
 from diaulos.schedules.simulate import simulate
 from diaulos.schedules.timeline import (
-    Event,
     MemoryPoint,
     Timeline,
     format_timeline,

@@ -20,7 +20,8 @@ from diaulos.reporting.colours import (
 from diaulos.reporting.labels import rank_labels, ranks_by_stage
 from diaulos.reporting.window import shifted_events
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline
 
 LETTERS = {kind: kind.value[0] for kind in KIND_NAMES}
 """How the data call what a rank does: F, B, I, W, and U for an update."""

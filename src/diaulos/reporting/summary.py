@@ -9,7 +9,8 @@ from rich.table import Table
 
 from diaulos.reporting.labels import ranks_by_stage
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline
 from diaulos.units import format_bytes, format_seconds
 
 

@@ -11,7 +11,7 @@ from html import escape
 from diaulos.reporting.colours import IDLE, INK, PAPER, Fill, fill, version_band
 from diaulos.reporting.time_axis import TimeScale, ticks
 from diaulos.schedules.actions import Kind
-from diaulos.schedules.timeline import Event
+from diaulos.schedules.events import Event
 
 ROW_GAP = 3.0
 BAND_HEIGHT = 3.0

@@ -16,7 +16,8 @@ from diaulos.reporting.colours import KIND_NAMES
 from diaulos.reporting.labels import rank_labels
 from diaulos.reporting.window import shifted_events
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline
 
 _STEPS = {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.INPUT_BACKWARD: -1}
 """To which stage from its own a computation hands its result."""

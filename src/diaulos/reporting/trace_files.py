@@ -6,7 +6,8 @@ from pathlib import Path
 from diaulos.documents import Value, read_json
 from diaulos.errors import InputError
 from diaulos.schedules.actions import parse_action
-from diaulos.schedules.timeline import Event, Timeline, read_timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline, read_timeline
 
 
 def read_timeline_or_trace(path: Path) -> Timeline:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from diaulos.errors import InputError
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline
 
 
 def shifted_events(timeline: Timeline, rank: int) -> tuple[Event, ...]:

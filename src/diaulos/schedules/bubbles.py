@@ -1,12 +1,14 @@
 """Why ranks are idle: the bubble of a schedule by its causes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from diaulos.schedules.actions import Kind
 from diaulos.schedules.costs import Link, Links, StageCosts
 from diaulos.schedules.simulate import Simulator
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,44 +34,41 @@ def bubble_by_cause(
     the link, and the idle time that is left is told apart by when it is.
     """
     without = timeline if links == Link() else simulator.timeline(costs, Link())
-    is_flushed = simulator.schedule.is_flushed
-    seconds = [0.0, 0.0, 0.0]
-    for rank in range(without.ranks):
-        for cause, idle in _gaps(without, rank, is_flushed=is_flushed):
-            seconds[cause] += idle
+    gaps = _gaps(without, is_flushed=simulator.schedule.is_flushed)
     whole = timeline.makespan_seconds * timeline.ranks
-    fill, drain, imbalance = (part / whole if whole else 0.0 for part in seconds)
+    fill, drain, imbalance = (part / whole if whole else 0.0 for part in gaps)
     known = fill + drain + imbalance
     rest = 0.0 if without is timeline else max(timeline.bubble_fraction - known, 0.0)
     return Bubble(fill=fill, drain=drain, imbalance=imbalance, link=rest)
 
 
-_FILL, _DRAIN, _IMBALANCE = range(3)
-
-
-def _gaps(timeline: Timeline, rank: int, *, is_flushed: bool) -> Iterator[tuple[int, float]]:
-    """The idle times of a rank with their causes."""
-
-    def window(event: Event) -> int:
-        if not is_flushed:
-            return 0
-        number = event.action.number
-        return number if event.action.kind.is_of_batch else number // timeline.microbatches
-
-    events = timeline.of_rank(rank)
-    filled: dict[int, float] = {}
-    fed: dict[int, float] = {}
-    for event in events:
-        if event.action.kind.gives_gradient:
-            filled.setdefault(window(event), event.start_seconds)
-        elif event.action.kind is Kind.FORWARD:
-            fed[window(event)] = event.end_seconds
-    before = timeline.start_seconds
-    for event in events:
-        idle, now = event.start_seconds - before, window(event)
-        if idle > 0:
-            is_draining = before >= fed[now]
-            is_filling = event.start_seconds <= filled[now]
-            yield _FILL if is_filling else _DRAIN if is_draining else _IMBALANCE, idle
-        before = max(before, event.end_seconds)
-    yield _DRAIN, timeline.start_seconds + timeline.makespan_seconds - before
+def _gaps(timeline: Timeline, *, is_flushed: bool) -> tuple[float, float, float]:
+    """How long all ranks together are idle while filling, while draining and in between."""
+    moments, ranks = timeline.moments, timeline.ranks
+    start, end = moments.start_seconds, moments.end_seconds
+    batch = np.where(
+        moments.is_kind(Kind.REDUCE, Kind.UPDATE),
+        moments.number,
+        moments.number // timeline.microbatches,
+    )
+    batch = batch - batch.min() if is_flushed else np.zeros_like(batch)
+    window = moments.rank * (int(batch.max()) + 1) + batch
+    filled = np.full(int(window.max()) + 1, np.inf)
+    fed = np.full(len(filled), -np.inf)
+    back = moments.is_kind(Kind.BACKWARD, Kind.INPUT_BACKWARD)
+    ahead = moments.is_kind(Kind.FORWARD)
+    np.minimum.at(filled, window[back], start[back])
+    np.maximum.at(fed, window[ahead], end[ahead])
+    first = np.searchsorted(moments.rank, np.arange(ranks))
+    before = np.concatenate(([0.0], end[:-1]))
+    before[first] = timeline.start_seconds
+    idle = np.maximum(start - before, 0.0)
+    is_filling = start <= filled[window]
+    is_draining = ~is_filling & (before >= fed[window])
+    last = end[np.append(first[1:], len(end)) - 1]
+    rest = timeline.start_seconds + timeline.makespan_seconds - last
+    return (
+        float(idle[is_filling].sum()),
+        float(idle[is_draining].sum() + rest.sum()),
+        float(idle[~is_filling & ~is_draining].sum()),
+    )

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from diaulos.schedules.actions import Kind
+from diaulos.schedules.events import Event
 from diaulos.schedules.schedule import Schedule
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.timeline import Timeline
 
 _Key = tuple[Kind, int, int]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.columns import NO_VERSION, Columns
+from diaulos.schedules.columns import NO_VERSION, Columns, Numbers
 
 _KINDS = tuple(Kind)
 
@@ -34,7 +34,7 @@ class Rows(Sequence[tuple[Action, ...]]):
         place = range(len(self))[rank]
         if place not in self._made:
             starts = self.columns.starts
-            self._made[place] = tuple(actions_of(self.columns, starts[place], starts[place + 1]))
+            self._made[place] = tuple(actions_at(self.columns, slice(*starts[place : place + 2])))
         return self._made[place]
 
     def __eq__(self, other: object) -> bool:
@@ -46,15 +46,13 @@ class Rows(Sequence[tuple[Action, ...]]):
         return hash(tuple(self))
 
 
-def actions_of(columns: Columns, start: int, stop: int) -> Iterator[Action]:
+def actions_at(columns: Columns, places: Numbers | slice) -> Iterator[Action]:
     """The actions that stand at some places of the columns."""
-    version = [
-        None if number == NO_VERSION else number for number in columns.version[start:stop].tolist()
-    ]
+    versions = columns.version[places].tolist()
     return map(
         Action,
-        columns.stage[start:stop].tolist(),
-        map(_KINDS.__getitem__, columns.kind[start:stop].tolist()),
-        columns.number[start:stop].tolist(),
-        version,
+        columns.stage[places].tolist(),
+        map(_KINDS.__getitem__, columns.kind[places].tolist()),
+        columns.number[places].tolist(),
+        (None if version == NO_VERSION else version for version in versions),
     )

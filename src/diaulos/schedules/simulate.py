@@ -9,9 +9,10 @@ from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Numbers
 from diaulos.schedules.costs import Links, StageCosts, border_links
+from diaulos.schedules.events import Event, Events
 from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
-from diaulos.schedules.timeline import Event, MemoryPoint, Resident, Timeline
+from diaulos.schedules.timeline import MemoryPoint, Resident, Timeline
 
 Scale = Callable[[Action], float]
 """What the seconds of a computation are multiplied by: 2.0 for a microbatch twice as long."""
@@ -58,13 +59,8 @@ class Simulator:
     ) -> Timeline:
         """The timeline where the stages have these costs."""
         start, end = self._times(costs, links, scale)
-        schedule, columns = self.schedule, self.schedule.columns
-        actions = [action for row in schedule.actions for action in row]
-        shown = self._shown.tolist()
-        rank = columns.rank[self._shown].tolist()
-        events = tuple(
-            Event(r, actions[i], start[i], end[i]) for r, i in zip(rank, shown, strict=True)
-        )
+        schedule = self.schedule
+        events = Events(schedule.columns, self._shown, np.array(start), np.array(end))
         return Timeline(
             name=schedule.name,
             microbatches=schedule.shape.microbatches,

@@ -1,6 +1,6 @@
 """The timeline: what each rank did when, planned or measured, in one form."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -8,25 +8,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from diaulos.documents import Value, read_json, write_json
 from diaulos.errors import InputError
-from diaulos.schedules.actions import Action, Kind, parse_action
+from diaulos.schedules.actions import Kind, parse_action
+from diaulos.schedules.events import Event, Moments
 
 FORMAT = "diaulos.timeline/1"
-
-
-class Event(NamedTuple):
-    """An action of a rank, from its start to its end; waiting for others is not part of it."""
-
-    rank: int
-    action: Action
-    start_seconds: float
-    end_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.end_seconds - self.start_seconds
 
 
 class MemoryPoint(NamedTuple):
@@ -69,7 +58,7 @@ class Timeline:
     name: str
     microbatches: int
     """Of one batch, over all replicas."""
-    events: tuple[Event, ...]
+    events: Sequence[Event]
     memory: tuple[MemoryPoint, ...] = ()
     """In the order of time within each rank."""
     resident: tuple[Resident, ...] = ()
@@ -82,17 +71,17 @@ class Timeline:
     @cached_property
     def ranks(self) -> int:
         """How many ranks there are."""
-        return 1 + max(event.rank for event in self.events)
+        return 1 + int(self._moments.rank.max())
 
     @cached_property
     def start_seconds(self) -> float:
         """When the first event starts."""
-        return min(event.start_seconds for event in self.events)
+        return float(self._moments.start_seconds.min())
 
     @cached_property
     def makespan_seconds(self) -> float:
         """From the first start to the last end."""
-        return max(event.end_seconds for event in self.events) - self.start_seconds
+        return float(self._moments.end_seconds.max()) - self.start_seconds
 
     def of_rank(self, rank: int) -> tuple[Event, ...]:
         """The events of a rank."""
@@ -115,12 +104,12 @@ class Timeline:
     @cached_property
     def batch_ends_seconds(self) -> tuple[float, ...]:
         """When the last backward of each batch ends, batch by batch."""
-        ends: dict[int, float] = {}
-        for event in self.events:
-            if event.action.kind.ends_backward:
-                batch = event.action.number // self.microbatches
-                ends[batch] = max(event.end_seconds, ends.get(batch, event.end_seconds))
-        return tuple(ends[batch] for batch in sorted(ends))
+        moments = self._moments
+        chosen = moments.is_kind(Kind.BACKWARD, Kind.WEIGHT_BACKWARD)
+        batches, of = np.unique(moments.number[chosen] // self.microbatches, return_inverse=True)
+        ends = np.full(len(batches), -np.inf)
+        np.maximum.at(ends, of, moments.end_seconds[chosen])
+        return tuple(ends.tolist())
 
     @cached_property
     def step_seconds(self) -> float:
@@ -146,12 +135,11 @@ class Timeline:
 
     def peak_memory_bytes(self, rank: int) -> float:
         """The most bytes that a rank holds at a time, 0 where memory is not known."""
-        return self._peak_bytes.get(rank, 0.0)
+        return self._peaks[rank].bytes if rank in self._peaks else 0.0
 
     def peak_memory(self, rank: int) -> MemoryPeak:
         """When a simulated rank first holds most, and what by kind."""
-        points = [point for point in self.memory if point.rank == rank]
-        most = max(points, key=lambda point: point.bytes)
+        most = self._peaks[rank]
         always = self.resident[rank]
         return MemoryPeak(
             seconds=most.seconds,
@@ -165,29 +153,49 @@ class Timeline:
 
         Counted apart for each stage that the rank holds.
         """
-        return max(self._in_flight(rank), default=0)
-
-    def _in_flight(self, rank: int) -> Iterator[int]:
-        count = 0
-        for event in self.of_rank(rank):
-            kind = event.action.kind
-            count += (kind is Kind.FORWARD) - kind.ends_backward
-            yield count
+        return self._peaks_in_flight[rank]
 
     @cached_property
-    def _peak_bytes(self) -> dict[int, float]:
-        peaks: dict[int, float] = {}
+    def moments(self) -> Moments:
+        """The events as columns, by rank, and in each by start."""
+        return self._moments.sorted
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return Moments.of(self.events)
+
+    @cached_property
+    def _peaks_in_flight(self) -> tuple[int, ...]:
+        moments = self.moments
+        steps = moments.is_kind(Kind.FORWARD).astype(np.int64)
+        steps -= moments.is_kind(Kind.BACKWARD, Kind.WEIGHT_BACKWARD)
+        bounds = np.searchsorted(moments.rank, np.arange(self.ranks + 1)).tolist()
+        counts = (np.cumsum(steps[start:stop]) for start, stop in pairwise(bounds))
+        return tuple(int(count.max(initial=0)) for count in counts)
+
+    @cached_property
+    def _peaks(self) -> dict[int, MemoryPoint]:
+        """By rank, from when on it first holds most."""
+        peaks: dict[int, MemoryPoint] = {}
         for point in self.memory:
-            peaks[point.rank] = max(point.bytes, peaks.get(point.rank, point.bytes))
+            if point.bytes > peaks.setdefault(point.rank, point).bytes:
+                peaks[point.rank] = point
         return peaks
 
     @cached_property
     def _stages_by_rank(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(sorted({event.action.stage for event in row})) for row in self._by_rank)
+        moments = self._moments
+        stages = 1 + int(moments.stage.max())
+        held: list[list[int]] = [[] for _ in range(self.ranks)]
+        for place in np.unique(moments.rank * stages + moments.stage).tolist():
+            held[place // stages].append(place % stages)
+        return tuple(map(tuple, held))
 
     @cached_property
     def _busy_seconds(self) -> tuple[float, ...]:
-        return tuple(sum(end - start for _, _, start, end in row) for row in self._by_rank)
+        moments = self.moments
+        seconds = moments.end_seconds - moments.start_seconds
+        return tuple(np.bincount(moments.rank, seconds, minlength=self.ranks).tolist())
 
     @cached_property
     def _by_rank(self) -> tuple[tuple[Event, ...], ...]:

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, parse_action
-from diaulos.schedules.timeline import Event, Timeline
+from diaulos.schedules.events import Event
+from diaulos.schedules.timeline import Timeline
 from diaulos.training.evaluation import EvaluationRecord
 
 
