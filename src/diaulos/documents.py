@@ -128,11 +128,16 @@ def read_json(path: Path) -> Value:
 
 def read_toml(path: Path) -> Value:
     """The document of a TOML file."""
+    return parse_toml(read_text(path), str(path))
+
+
+def parse_toml(text: str, source: str) -> Value:
+    """The document of a text of TOML; complaints name the source."""
     try:
-        raw = tomllib.loads(read_text(path))
+        raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"not TOML: {error}", where=str(path)) from None
-    return Value(raw, "$", str(path))
+        raise InputError(f"not TOML: {error}", where=source) from None
+    return Value(raw, "$", source)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -1,25 +1,34 @@
-"""The cluster file: TOML, flat with a few keys, or with groups of nodes and their links."""
+"""The cluster file: TOML, flat with a few keys, or with groups of nodes and their links.
 
-import json
+A group may say what its devices are: by the name of a known one, which brings memory and links
+where they are not stated, or in a table of its own.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from diaulos.clusters.catalogue import known_device
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
+from diaulos.clusters.device import Device
+from diaulos.clusters.device_files import device_document, parse_device
+from diaulos.clusters.toml import toml_text
 from diaulos.documents import Value, read_toml, write_text
 from diaulos.units import parse_bandwidth, parse_bytes
 
 FORMAT = "diaulos.cluster/1"
 _FLAT = ("devices", "memory", "bandwidth")
-_GROUP = ("name", "nodes", "devices_per_node", "memory", "link")
+_GROUP = ("name", "nodes", "devices_per_node")
+_OF_DEVICE = ("memory", "link")
+"""What a group must state unless its device is a known one."""
 
 
 def read_cluster(path: Path) -> Cluster:
     """A cluster from a TOML file, flat or with groups."""
     document = read_toml(path)
     has_groups = "groups" in document.members()
-    keys = ("link", "groups") if has_groups else _FLAT
-    extras = ("name",) if has_groups else ("name", "latency_seconds")
+    keys = ("groups",) if has_groups else _FLAT
+    extras = ("name", "link") if has_groups else ("name", "latency_seconds")
     fields = document.fields(("format", *keys), extras)
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
@@ -30,13 +39,8 @@ def read_cluster(path: Path) -> Cluster:
 
 def write_cluster(path: Path, cluster: Cluster) -> None:
     """Write a cluster as TOML; reading it back gives an equal one."""
-    top = {"format": FORMAT, **cluster_document(cluster)}
-    tables = [("[link]", top.pop("link"))] if "link" in top else []
-    for group in top.pop("groups", ()):
-        link = group.pop("link")
-        tables += [("[[groups]]", group), ("[groups.link]", link)]
-    text = _lines(top) + "".join(f"\n{head}\n{_lines(table)}" for head, table in tables)
-    write_text(path, text)
+    document = {"format": FORMAT, **cluster_document(cluster)}
+    write_text(path, toml_text(document, _COMMENTS))
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
@@ -66,7 +70,7 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 
 def parse_grouped_cluster(value: Value) -> Cluster:
     """The cluster of a document with groups, as `cluster_document` makes it."""
-    fields = value.fields(("name", "link", "groups"))
+    fields = value.fields(("name", "groups"), ("link",))
     with value.context():
         return _parse_groups(fields, fields["name"].text())
 
@@ -84,20 +88,59 @@ def _parse_flat(fields: Mapping[str, Value], name: str) -> Cluster:
 
 def _parse_groups(fields: Mapping[str, Value], name: str) -> Cluster:
     groups = tuple(_parse_group(group) for group in fields["groups"].items())
-    return Cluster(groups=groups, link=_parse_link(fields["link"]), name=name)
+    if "link" in fields:
+        return Cluster(groups=groups, link=_parse_link(fields["link"]), name=name)
+    networks = [_usual_network(group) for group in fields["groups"].items()]
+    slowest = min(networks, key=lambda link: link.bandwidth_bytes_per_second)
+    return Cluster(groups=groups, link=slowest, name=name)
 
 
 def _parse_group(value: Value) -> DeviceGroup:
-    fields = value.fields(_GROUP, ("speed",))
+    name = _known_name(value)
+    always = _GROUP if name is not None else (*_GROUP, *_OF_DEVICE)
+    fields = value.fields(always, ("speed", "device", *_OF_DEVICE))
     with value.context():
+        known = None if name is None else known_device(name)
         return DeviceGroup(
             name=fields["name"].text(),
             nodes=fields["nodes"].integer(minimum=1),
             devices_per_node=fields["devices_per_node"].integer(minimum=1),
-            memory_bytes=fields["memory"].parsed(parse_bytes),
-            link=_parse_link(fields["link"]),
+            memory_bytes=(
+                known.device.memory_bytes
+                if known is not None and "memory" not in fields
+                else fields["memory"].parsed(parse_bytes)
+            ),
+            link=(
+                known.node.inside
+                if known is not None and "link" not in fields
+                else _parse_link(fields["link"])
+            ),
             speed=fields["speed"].number(above=0) if "speed" in fields else 1.0,
+            device=_parse_own_device(fields) if known is None else known.device,
         )
+
+
+def _known_name(group: Value) -> str | None:
+    """The name of a known device that a group states; None where it has a table or nothing."""
+    stated = group.members().get("device")
+    return None if stated is None or isinstance(stated.raw, dict) else stated.text()
+
+
+def _parse_own_device(fields: Mapping[str, Value]) -> Device | None:
+    return parse_device(fields["device"]) if "device" in fields else None
+
+
+def _usual_network(group: Value) -> Link:
+    """The network of a group's known device; without one the file must state its link."""
+    name = _known_name(group)
+    if name is None:
+        raise group.error(
+            "has no known device, and the file no link",
+            "the link between nodes must be stated",
+            "add a table [link] with bandwidth",
+        )
+    with group.context():
+        return known_device(name).node.network
 
 
 def _parse_link(value: Value) -> Link:
@@ -120,7 +163,7 @@ def _group_document(group: DeviceGroup) -> dict[str, Any]:
         "memory": group.memory_bytes,
         "speed": group.speed,
         "link": _link_document(group.link),
-    }
+    } | ({} if group.device is None else {"device": device_document(group.device)})
 
 
 def _link_document(link: Link) -> dict[str, Any]:
@@ -135,18 +178,3 @@ _COMMENTS: Mapping[str, str] = {
     "memory": '  # bytes of each device; text such as "80GB" works too',
     "bandwidth": "  # bytes per second, one way",
 }
-
-
-def _lines(table: Mapping[str, Any]) -> str:
-    return "".join(
-        f"{key} = {_scalar(value)}{_COMMENTS.get(key, '')}\n" for key, value in table.items()
-    )
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, str):
-        # TOML's strings are JSON's, but that it wants the one control character DEL escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
