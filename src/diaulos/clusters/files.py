@@ -70,7 +70,7 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 
 def parse_grouped_cluster(value: Value) -> Cluster:
     """The cluster of a document with groups, as `cluster_document` makes it."""
-    fields = value.fields(("name", "groups"), ("link",))
+    fields = value.fields(("name", "link", "groups"))
     with value.context():
         return _parse_groups(fields, fields["name"].text())
 
@@ -87,12 +87,9 @@ def _parse_flat(fields: Mapping[str, Value], name: str) -> Cluster:
 
 
 def _parse_groups(fields: Mapping[str, Value], name: str) -> Cluster:
+    link = _parse_link(fields["link"]) if "link" in fields else _slowest_network(fields["groups"])
     groups = tuple(_parse_group(group) for group in fields["groups"].items())
-    if "link" in fields:
-        return Cluster(groups=groups, link=_parse_link(fields["link"]), name=name)
-    networks = [_usual_network(group) for group in fields["groups"].items()]
-    slowest = min(networks, key=lambda link: link.bandwidth_bytes_per_second)
-    return Cluster(groups=groups, link=slowest, name=name)
+    return Cluster(groups=groups, link=link, name=name)
 
 
 def _parse_group(value: Value) -> DeviceGroup:
@@ -130,17 +127,18 @@ def _parse_own_device(fields: Mapping[str, Value]) -> Device | None:
     return parse_device(fields["device"]) if "device" in fields else None
 
 
-def _usual_network(group: Value) -> Link:
-    """The network of a group's known device; without one the file must state its link."""
-    name = _known_name(group)
-    if name is None:
-        raise group.error(
-            "has no known device, and the file no link",
+def _slowest_network(groups: Value) -> Link:
+    """Of the groups' usual nodes, where a file does not state its link between nodes."""
+    names = [_known_name(group) for group in groups.items()]
+    if not names or None in names:
+        raise groups.error(
+            "do not all have a known device, and the file has no table 'link'",
             "the link between nodes must be stated",
-            "add a table [link] with bandwidth",
+            "add [link] with a bandwidth",
         )
-    with group.context():
-        return known_device(name).node.network
+    with groups.context():
+        networks = [known_device(name).node.network for name in names if name is not None]
+    return min(networks, key=lambda link: link.bandwidth_bytes_per_second)
 
 
 def _parse_link(value: Value) -> Link:
