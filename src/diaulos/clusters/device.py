@@ -72,6 +72,8 @@ class Efficiency:
     """Share of the peak rate that fused attention with heads of 128 reaches."""
     attention_backward: float
     """The same of its backward, which computes 2.5 times as much."""
+    attention_block: float
+    """Keys of one block of fused attention: what is masked is left out by whole blocks."""
     optimizer: float
     """Share of the memory bandwidth that the optimizer's step reaches."""
 

@@ -26,8 +26,6 @@ _REFERENCE_HEAD = 128
 _SOFTMAX_AS_HEAD = 30
 """What the exponentials of fused attention take, as if heads were so much larger: of
 FlashAttention-2's rates with heads of 64 and of 128 on the A100 (Dao, 2023, figures 4-6)."""
-_BLOCK = 128
-"""Queries of one block of fused attention, which computes masked scores of its own."""
 _BACKWARD_PRODUCTS = 5
 """Of fused attention, which computes the scores again; the forward has 2."""
 _SCORE_PASSES = {Direction.FORWARD: 2, Direction.BACKWARD: 3}
@@ -69,7 +67,8 @@ def attention_seconds(
     """Seconds from queries, keys and values to what each query takes, or back."""
     count = samples * heads
     if kind is AttentionKind.FLASH:
-        pairs = count * _computed_pairs(queries, keys, causal=causal, window=window)
+        block = device.efficiency.attention_block
+        pairs = count * _computed_pairs(block, queries, keys, causal=causal, window=window)
         return _fused_seconds(device, pairs, (head_size + value_size) / 2, dtype, direction)
     products = 1 if direction is Direction.FORWARD else 2
     scores = matrix_product_seconds(
@@ -86,12 +85,14 @@ def attention_seconds(
     return products * (scores + mixed) + softmax + dropped
 
 
-def _computed_pairs(queries: int, keys: int, *, causal: bool, window: int | None) -> float:
-    """Pairs that fused attention computes: those attended to, and the rest of cut blocks."""
+def _computed_pairs(
+    block: float, queries: int, keys: int, *, causal: bool, window: int | None
+) -> float:
+    """Pairs that fused attention computes: those attended to, and half of each cut block."""
     every = float(queries * keys)
     pairs = attended_pairs(queries=queries, keys=keys, causal=causal, window=window)
     edges = int(causal) + int(window is not None and window < keys)
-    return min(every, pairs + edges * queries * _BLOCK / 2)
+    return min(every, pairs + edges * queries * block / 2)
 
 
 def _fused_seconds(

@@ -11,9 +11,12 @@ from diaulos.clusters.device import Device, DType, Tile
 
 
 def matrix_product_seconds(
-    device: Device, *, rows: int, inner: int, columns: int, dtype: DType, count: int = 1
+    device: Device, *, rows: float, inner: float, columns: float, dtype: DType, count: float = 1
 ) -> float:
-    """Seconds of `count` products [rows, inner] x [inner, columns] in one launch."""
+    """Seconds of `count` products [rows, inner] x [inner, columns] in one launch.
+
+    Sizes may be means, such as the tokens that come to an expert.
+    """
     compute = min(
         _tiled_seconds(device, tile, (rows, inner, columns), dtype, count) for tile in device.tiles
     )
@@ -42,7 +45,7 @@ def optimizer_seconds(device: Device, *, size_bytes: float, launches: int = 1) -
 
 
 def _tiled_seconds(
-    device: Device, tile: Tile, sizes: tuple[int, int, int], dtype: DType, count: int
+    device: Device, tile: Tile, sizes: tuple[float, float, float], dtype: DType, count: float
 ) -> float:
     rows, inner, columns = sizes
     tiles = count * math.ceil(rows / tile.rows) * math.ceil(columns / tile.columns)
