@@ -36,7 +36,7 @@ def ranks_by_stage(timeline: Timeline) -> tuple[tuple[int, ...], ...]:
     """
     ranks: dict[int, list[int]] = {}
     for rank in range(timeline.ranks):
-        if timeline.of_rank(rank):
+        if timeline.stages_of(rank):
             ranks.setdefault(timeline.stages_of(rank)[0], []).append(rank)
     return tuple(tuple(ranks[stage]) for stage in sorted(ranks))
 

@@ -62,9 +62,12 @@ class Moments:
     @property
     def sorted(self) -> "Moments":
         """By rank, and by start within each; what is equal in both stays in order."""
-        order = np.lexsort((self.start_seconds, self.rank))
-        if bool(np.all(order[1:] > order[:-1])):
+        is_later_rank = self.rank[1:] > self.rank[:-1]
+        is_same_rank = self.rank[1:] == self.rank[:-1]
+        is_in_time = self.start_seconds[1:] >= self.start_seconds[:-1]
+        if bool(np.all(is_later_rank | (is_same_rank & is_in_time))):
             return self
+        order = np.lexsort((self.start_seconds, self.rank))
         return Moments(**{name: getattr(self, name)[order] for name in self.__slots__})
 
 

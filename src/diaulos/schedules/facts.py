@@ -158,6 +158,14 @@ class Facts:
         flags: Flags = self.is_placed & (found == self.index)
         return flags
 
+    @cached_property
+    def newest_version(self) -> Numbers:
+        """How many updates the newest weights of the action's stage have seen, itself included."""
+        updates = self.is_kind(Kind.UPDATE)
+        chunk = self.stage // self.shape.depth
+        counted = self.running(updates, np.zeros_like(updates), chunk)
+        return self.schedule.first_batch + counted
+
     def running(self, more: Flags, less: Flags, group: Numbers | None = None) -> Numbers:
         """How many of `more` less those of `less` a rank has seen, each action included.
 

@@ -14,6 +14,8 @@ from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.errors import ScheduleError
 from diaulos.schedules.schedule import Schedule
 
+_NOWHERE = -1
+
 
 class Stretch(NamedTuple):
     """Actions `start` to `stop` (of all ranks, in one count) that a rank does without waiting."""
@@ -56,7 +58,7 @@ class _Walk:
         columns = schedule.columns
         self.schedule = schedule
         self.position = list(columns.starts[:-1])
-        """Of each rank, the action that it does next."""
+        """Of each rank, the action that it does next, once all have gone as far as they come."""
         self.ends = columns.starts[1:]
         self.stretches: list[Stretch] = []
         self.reduced: Counter[tuple[int, int]] = Counter()
@@ -70,48 +72,60 @@ class _Walk:
             stops |= columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
         indices = stops.nonzero()[0]
         partner = schedule.partners[indices]
+        kind = columns.kind[indices]
         is_passed = 0 if sends_wait else 1
         """Whether a receive waits until its send is done, or only reached."""
         needed = np.where(partner < 0, len(columns.rank), partner + is_passed)
-        first = np.searchsorted(indices, columns.starts)
-        rows = zip(
-            indices.tolist(), columns.kind[indices].tolist(),
-            columns.rank[partner].tolist(), needed.tolist(), strict=True,
-        )  # fmt: skip
-        listed = list(rows)
-        self.stops = [iter(listed[first[r] : first[r + 1]]) for r in range(len(self.position))]
+        waits_for_peer = (kind != Kind.REDUCE.code) & (kind != Kind.UPDATE.code)
+        self.indices = indices.tolist()
+        self.kinds = kind.tolist()
+        self.peers = np.where(waits_for_peer, columns.rank[partner], len(self.ends)).tolist()
+        """The rank that must have come to `needed`; behind all ranks one that never does."""
+        self.needed = np.where(waits_for_peer, needed, 0).tolist()
+        self.firsts = np.searchsorted(indices, columns.starts).tolist()
 
     @property
     def is_stuck(self) -> bool:
         return any(p < end for p, end in zip(self.position, self.ends, strict=True))
 
     def run(self) -> None:
-        ready = list(range(len(self.position)))
-        stopped_at = [next(stops, None) for stops in self.stops]
-        reduce_code, update_code = Kind.REDUCE.code, Kind.UPDATE.code
-        position, awaiting = self.position, self.awaiting
+        ready = list(range(len(self.ends)))
+        next_stop = self.firsts[:-1]
+        peers, needed, lasts = self.peers, self.needed, self.firsts[1:]
+        reached = [*self.position, _NOWHERE]
         while ready:
             rank = ready.pop()
-            start, stop = position[rank], stopped_at[rank]
-            while stop is not None:
-                index, kind, peer, needed = stop
-                if kind == reduce_code:
-                    ready += self._count_reduction(index)
-                elif kind == update_code:
-                    awaited = self._missing_reductions(index)
-                    if awaited is not None:
-                        awaiting.setdefault(awaited, []).append(rank)
-                        break
-                elif position[peer] < needed:
-                    awaiting.setdefault(peer, []).append(rank)
+            stop, last = next_stop[rank], lasts[rank]
+            while True:
+                while stop < last and reached[peers[stop]] >= needed[stop]:
+                    stop += 1
+                if stop == last or not self._passes(rank, stop, ready):
                     break
-                stop = next(self.stops[rank], None)
-            stopped_at[rank] = stop
-            end = self.ends[rank] if stop is None else stop[0]
-            position[rank] = end
+                stop += 1
+            next_stop[rank] = stop
+            start, end = reached[rank], self.ends[rank] if stop == last else self.indices[stop]
             if end > start:
+                reached[rank] = end
                 self.stretches.append(Stretch(rank, start, end))
-                ready += awaiting.pop(rank, [])
+                ready += self.awaiting.pop(rank, ())
+        self.position = reached[:-1]
+
+    def _passes(self, rank: int, stop: int, ready: list[int]) -> bool:
+        """Whether a rank goes on at a stop where no peer lets it pass; else it is put to wait.
+
+        Ranks that are set free become ready.
+        """
+        index, kind = self.indices[stop], self.kinds[stop]
+        if kind == Kind.REDUCE.code:
+            ready += self._count_reduction(index)
+            return True
+        awaited: int | tuple[int, int] | None = self.peers[stop]
+        if kind == Kind.UPDATE.code:
+            awaited = self._missing_reductions(index)
+        if awaited is None:
+            return True
+        self.awaiting.setdefault(awaited, []).append(rank)
+        return False
 
     def _count_reduction(self, index: int) -> list[int]:
         """Count a reduction; the ranks that it sets free."""

@@ -52,56 +52,57 @@ def _tell_misplaced(facts: Facts, index: int) -> str:
 
 def _is_whole_and_halved(facts: Facts) -> Flags:
     """A half beside a whole backward, at the later of the two."""
+    halves = facts.is_kind(*_HALVES)
+    if not halves.any():
+        return halves
     whole = _of_microbatch(facts, facts.first(Kind.BACKWARD))
     half = _of_microbatch(facts, np.minimum(*map(facts.first, _HALVES)))
-    return (facts.is_kind(*_HALVES) & (whole < facts.index)) | (
-        facts.is_kind(Kind.BACKWARD) & (half < facts.index)
-    )
+    return (halves & (whole < facts.index)) | (facts.is_kind(Kind.BACKWARD) & (half < facts.index))
 
 
 def _tell_whole_and_halved(facts: Facts, index: int) -> str:
     return f"the backward of microbatch {_action(facts, index).number} is done whole and in halves"
 
 
-def _needs(facts: Facts) -> Iterator[tuple[Flags, Kind, int, Numbers]]:
-    """For some actions: the kind that they need, on which stage from theirs, and where it is."""
+def _needs(facts: Facts) -> Iterator[tuple[Numbers, Kind, int, Numbers]]:
+    """Places of actions; which kind they need, how many stages ahead, and where that stands."""
     fed = np.concatenate(([False], facts.feeds[:-1]))[facts.stage]
     feeds = facts.feeds[facts.stage]
     is_first, is_last = facts.stage == 0, facts.stage == facts.shape.stages - 1
     forward, begins = facts.is_kind(Kind.FORWARD), facts.is_kind(Kind.BACKWARD, _HALVES[0])
-    first = facts.first
 
-    def at(table: Numbers, ahead: int = 0) -> Numbers:
-        stage = np.clip(facts.stage + ahead, 0, facts.shape.stages - 1)
-        places: Numbers = table[stage, facts.slot]
-        return places
+    def need(
+        chosen: Flags, kind: Kind, ahead: int = 0, table: Numbers | None = None
+    ) -> tuple[Numbers, Kind, int, Numbers]:
+        places = chosen.nonzero()[0]
+        known = facts.first(kind) if table is None else table
+        return places, kind, ahead, known[facts.stage[places] + ahead, facts.slot[places]]
 
-    gradient, send_backward = facts.gradient, facts.is_kind(Kind.SEND_BACKWARD)
-    yield begins, Kind.FORWARD, 0, at(first(Kind.FORWARD))
-    yield forward & fed, Kind.RECEIVE_FORWARD, 0, at(first(Kind.RECEIVE_FORWARD))
-    yield forward & ~fed & ~is_first, Kind.FORWARD, -1, at(first(Kind.FORWARD), -1)
-    yield begins & feeds, Kind.RECEIVE_BACKWARD, 0, at(first(Kind.RECEIVE_BACKWARD))
-    yield begins & ~feeds & ~is_last, Kind.BACKWARD, 1, at(gradient, 1)
-    yield facts.is_kind(Kind.SEND_FORWARD), Kind.FORWARD, 0, at(first(Kind.FORWARD))
-    yield send_backward, Kind.BACKWARD, 0, at(gradient)
-    yield facts.is_kind(Kind.WEIGHT_BACKWARD), Kind.INPUT_BACKWARD, 0, at(gradient)
+    yield need(begins, Kind.FORWARD)
+    yield need(forward & fed, Kind.RECEIVE_FORWARD)
+    yield need(forward & ~fed & ~is_first, Kind.FORWARD, -1)
+    yield need(begins & feeds, Kind.RECEIVE_BACKWARD)
+    yield need(begins & ~feeds & ~is_last, Kind.BACKWARD, 1, facts.gradient)
+    yield need(facts.is_kind(Kind.SEND_FORWARD), Kind.FORWARD)
+    yield need(facts.is_kind(Kind.SEND_BACKWARD), Kind.BACKWARD, 0, facts.gradient)
+    yield need(facts.is_kind(Kind.WEIGHT_BACKWARD), Kind.INPUT_BACKWARD, 0, facts.gradient)
 
 
 def _is_too_early(facts: Facts) -> Flags:
     early = np.zeros(facts.absent, np.bool_)
-    for chosen, _, _, places in _needs(facts):
-        early |= chosen & (places > facts.index)
+    for places, _, _, needed in _needs(facts):
+        early[places[needed > places]] = True
     return early
 
 
 def _tell_too_early(facts: Facts, index: int) -> str:
     action = _action(facts, index)
-    for chosen, kind, ahead, places in _needs(facts):
-        if chosen[index] and places[index] > index:
+    for places, kind, ahead, needed in _needs(facts):
+        if index in places[needed > places]:
             stage = action.stage + ahead
             halved = facts.first(Kind.WEIGHT_BACKWARD)[stage, facts.slot[index]] < facts.absent
-            needed = Kind.INPUT_BACKWARD if kind is Kind.BACKWARD and halved else kind
-            return f"{Action(stage, needed, action.number)} must come first"
+            first = Kind.INPUT_BACKWARD if kind is Kind.BACKWARD and halved else kind
+            return f"{Action(stage, first, action.number)} must come first"
     raise AssertionError
 
 
@@ -161,23 +162,15 @@ def _tell_wrong_version(facts: Facts, index: int) -> str:
     return f"microbatch {action.number} computes with version {wanted}"
 
 
-def _newest_version(facts: Facts) -> Numbers:
-    """How many updates the newest weights of the action's stage have seen, itself included."""
-    updates = facts.is_kind(Kind.UPDATE)
-    chunk = facts.stage // facts.shape.depth
-    counted = facts.running(updates, np.zeros_like(updates), chunk)
-    return facts.schedule.first_batch + counted
-
-
 def _version_is_not_there(facts: Facts) -> Flags:
-    version, newest = _lawful_version(facts), _newest_version(facts)
+    version, newest = _lawful_version(facts), facts.newest_version
     kept = np.array(facts.schedule.weight_versions)[facts.stage]
     flags: Flags = facts.is_kind(*_COMPUTE) & ((version > newest) | (version <= newest - kept))
     return flags
 
 
 def _tell_version_is_not_there(facts: Facts, index: int) -> str:
-    version, newest = int(_lawful_version(facts)[index]), int(_newest_version(facts)[index])
+    version, newest = int(_lawful_version(facts)[index]), int(facts.newest_version[index])
     if version > newest:
         return f"it needs version {version}, and the newest is {newest}"
     return f"it needs version {version}, which {newest} has replaced"
@@ -208,12 +201,12 @@ def _tell_exceeds_in_flight_limit(facts: Facts, index: int) -> str:
 
 
 def _skips_an_update(facts: Facts) -> Flags:
-    flags: Flags = facts.is_kind(Kind.UPDATE) & (facts.columns.number != _newest_version(facts) - 1)
+    flags: Flags = facts.is_kind(Kind.UPDATE) & (facts.columns.number != facts.newest_version - 1)
     return flags
 
 
 def _tell_skips_an_update(facts: Facts, index: int) -> str:
-    due = Action(_action(facts, index).stage, Kind.UPDATE, int(_newest_version(facts)[index]) - 1)
+    due = Action(_action(facts, index).stage, Kind.UPDATE, int(facts.newest_version[index]) - 1)
     return f"{due} must come first"
 
 

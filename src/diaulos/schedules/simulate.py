@@ -1,5 +1,6 @@
 """The simulator: when every action of a schedule happens, and what each rank then holds."""
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
@@ -18,9 +19,9 @@ Scale = Callable[[Action], float]
 """What the seconds of a computation are multiplied by: 2.0 for a microbatch twice as long."""
 
 _LAST_COMPUTE = Kind.WEIGHT_BACKWARD.code
-_SENDS = (Kind.SEND_FORWARD.code, Kind.SEND_BACKWARD.code)
-_RECEIVES = (Kind.RECEIVE_FORWARD.code, Kind.RECEIVE_BACKWARD.code)
 _REDUCE, _UPDATE = Kind.REDUCE.code, Kind.UPDATE.code
+_COMPUTES, _SENDS, _RECEIVES, _REDUCES, _UPDATES = range(5)
+"""What actions do to the clock of their rank."""
 
 
 def simulate(
@@ -45,7 +46,13 @@ class Simulator:
         self.schedule = schedule
         columns = schedule.columns
         self._stretches = stretches(schedule) if order is None else order
-        self._kind = columns.kind.tolist()
+        sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+        receives = columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
+        self._does: list[int] = np.select(
+            [sends, receives, columns.kind == _REDUCE, columns.kind == _UPDATE],
+            [_SENDS, _RECEIVES, _REDUCES, _UPDATES],
+            _COMPUTES,
+        ).tolist()
         self._partner = schedule.partners
         self._lane = self._lanes().tolist()
         self._border = (columns.stage - (columns.kind == Kind.SEND_BACKWARD.code)).tolist()
@@ -72,8 +79,7 @@ class Simulator:
     def makespan_seconds(self, costs: Sequence[StageCosts], links: Links) -> float:
         """From the start to the last end of a computation or update, without the timeline."""
         _, end = self._times(costs, links, None)
-        shown: list[int] = self._shown.tolist()
-        return max(end[index] for index in shown)
+        return float(np.array(end)[self._shown].max())
 
     def _lanes(self) -> Numbers:
         """What an action shares with others: the path of a send, the batch of a reduction."""
@@ -116,14 +122,14 @@ class Simulator:
 
     def _times(
         self, costs: Sequence[StageCosts], links: Links, scale: Scale | None
-    ) -> tuple[list[float], list[float]]:
+    ) -> tuple["array[float]", "array[float]"]:
         """Start and end of every action; of a send the end is when its message arrives."""
         seconds = self._seconds(costs, links, scale)
-        kinds, sender, lane, border = self._kind, self._sender, self._lane, self._border
+        does, sender, lane, border = self._does, self._sender, self._lane, self._border
         borders = border_links(links, self.schedule.shape.stages)
         latency = [link.latency_seconds for link in borders]
         overlaps = [link.overlaps for link in borders]
-        start, end = seconds.copy(), seconds.copy()
+        start, end = array("d", seconds), array("d", seconds)
         ranks = self.schedule.shape.ranks
         clock, reducer_free = [0.0] * ranks, [0.0] * ranks
         lane_free: dict[int, float] = {}
@@ -131,22 +137,24 @@ class Simulator:
         for rank, begin, stop in self._stretches:
             now = clock[rank]
             for index in range(begin, stop):
-                kind = kinds[index]
-                if kind <= _LAST_COMPUTE:
+                what = does[index]
+                if what == _COMPUTES:
                     start[index] = now
                     now += seconds[index]
                     end[index] = now
-                elif kind in _SENDS:
+                elif what == _SENDS:
                     path = lane[index]
-                    left = max(now, lane_free.get(path, 0.0)) + seconds[index]
+                    free = lane_free.get(path, 0.0)
+                    began = free if free > now else now  # noqa: FURB136 - max is a slow call
+                    left = began + seconds[index]
                     lane_free[path] = left
                     end[index] = left + latency[border[index]]
                     if not overlaps[border[index]]:
                         now = left
-                elif kind in _RECEIVES:
+                elif what == _RECEIVES:
                     arrival = end[sender[index]]
-                    now = max(now, arrival)
-                elif kind == _REDUCE:
+                    now = arrival if arrival > now else now  # noqa: FURB136 - max is a slow call
+                elif what == _REDUCES:
                     done = max(now, reducer_free[rank]) + seconds[index]
                     reducer_free[rank] = done
                     reduced[lane[index]] = max(done, reduced.get(lane[index], 0.0))

@@ -106,10 +106,10 @@ class Timeline:
         """When the last backward of each batch ends, batch by batch."""
         moments = self._moments
         chosen = moments.is_kind(Kind.BACKWARD, Kind.WEIGHT_BACKWARD)
-        batches, of = np.unique(moments.number[chosen] // self.microbatches, return_inverse=True)
-        ends = np.full(len(batches), -np.inf)
-        np.maximum.at(ends, of, moments.end_seconds[chosen])
-        return tuple(ends.tolist())
+        batch = moments.number[chosen] // self.microbatches
+        ends = np.full(1 + int(batch.max(initial=-1)), -np.inf)
+        np.maximum.at(ends, batch, moments.end_seconds[chosen])
+        return tuple(ends[ends > -np.inf].tolist())
 
     @cached_property
     def step_seconds(self) -> float:
@@ -186,10 +186,9 @@ class Timeline:
     def _stages_by_rank(self) -> tuple[tuple[int, ...], ...]:
         moments = self._moments
         stages = 1 + int(moments.stage.max())
-        held: list[list[int]] = [[] for _ in range(self.ranks)]
-        for place in np.unique(moments.rank * stages + moments.stage).tolist():
-            held[place // stages].append(place % stages)
-        return tuple(map(tuple, held))
+        is_held = np.zeros((self.ranks, stages), np.bool_)
+        is_held[moments.rank, moments.stage] = True
+        return tuple(tuple(row.nonzero()[0].tolist()) for row in is_held)
 
     @cached_property
     def _busy_seconds(self) -> tuple[float, ...]:
