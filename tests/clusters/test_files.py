@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diaulos.clusters.catalogue import known_device
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
+from diaulos.clusters.expression import parse_cluster
 from diaulos.clusters.files import read_cluster, write_cluster
 from diaulos.errors import InputError
 
@@ -185,3 +187,94 @@ def test_any_cluster_is_read_back(cluster: Cluster) -> None:
         path = Path(folder) / "cluster.toml"
         write_cluster(path, cluster)
         assert read_cluster(path) == cluster
+
+
+KNOWN = """
+format = "diaulos.cluster/1"
+
+[[groups]]
+name = "old"
+nodes = 2
+devices_per_node = 4
+device = "A100-40GB"
+
+[[groups]]
+name = "new"
+nodes = 1
+devices_per_node = 8
+device = "H100-80GB"
+memory = "70GiB"
+link = { bandwidth = "100GB/s" }
+"""
+
+
+def test_known_devices_bring_memory_and_links(tmp_path: Path) -> None:
+    """What a group or the file does not state is the device's; what is stated counts."""
+    cluster = read_cluster(written(tmp_path, KNOWN))
+    old, new = cluster.groups
+    a100 = known_device("A100-40GB")
+    assert (old.device, old.link) == (a100.device, a100.node.inside)
+    assert old.memory_bytes == a100.device.memory_bytes
+    assert (new.memory_bytes, new.link.bandwidth_bytes_per_second) == (70 * 2.0**30, 100e9)
+    assert cluster.link == a100.node.network  # the slower one
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"A100-40GB"', '"A100-40"', "$.groups[0]: there is no device 'A100-40'; did you mean"),
+        ('device = "A100-40GB"\n', "", "$.groups[0] lacks the key 'memory'"),
+        (
+            'device = "A100-40GB"',
+            "memory = 1\nlink = { bandwidth = 1 }",
+            "$.groups do not all have a known device",
+        ),
+        ("nodes = 2", "nodes = 0", "$.groups[0].nodes is 0"),
+        ('"A100-40GB"', "{ name = 'mine' }", "$.groups[0] lacks the key 'memory'"),
+        ('"A100-40GB"', "7", "$.groups[0].device is a number"),
+        ('[[groups]]\nname = "old"', "[link]\nbandwidth = 1\n[[groups]]\nname = 'old'", ""),
+    ],
+)
+def test_errors_of_devices_name_the_place(old: str, new: str, message: str, tmp_path: Path) -> None:
+    """Unknown devices and missing links are told with their place; a link of one's own is fine."""
+    path = written(tmp_path, KNOWN.replace(old, new, 1))
+    if not message:
+        assert read_cluster(path).link.bandwidth_bytes_per_second == 1
+        return
+    with pytest.raises(InputError) as caught:
+        read_cluster(path)
+    assert message in str(caught.value)
+
+
+def own_device_file(tmp_path: Path) -> Path:
+    """A cluster file with a device in a table of its own."""
+    path = tmp_path / "own.toml"
+    write_cluster(path, parse_cluster("2x4xRTX4090"))
+    return path
+
+
+def test_a_device_of_ones_own(tmp_path: Path) -> None:
+    """A group's device may be a table; every key of it is checked by name."""
+    path = own_device_file(tmp_path)
+    text = path.read_text()
+    for old, new, message in (
+        ("units = 128", "", "$.groups[0].device lacks the key 'units'"),
+        ("bf16 =", "bf17 =", "$.groups[0].device.peak has the unknown key 'bf17'"),
+        ("inner_ramp =", "ramp =", "$.groups[0].device.efficiency lacks the key 'inner_ramp'"),
+        ("matrix_product = 0.95", "matrix_product = 1.5", "a share is at most 1"),
+        ("[[256, 128, 1.0]", "[[256, 128]", "$.groups[0].device.tiles[0] is no tile"),
+        ("memory = ", "memory_ = ", "lacks the key 'memory'"),
+    ):
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(InputError) as caught:
+            read_cluster(path)
+        assert message in str(caught.value)
+
+
+def test_a_device_of_ones_own_needs_every_figure(tmp_path: Path) -> None:
+    """A table without memory is an error that names the key."""
+    text = own_device_file(tmp_path).read_text()
+    head, device = text.split("[groups.device]")
+    path = written(tmp_path, head + "[groups.device]" + device.replace("memory = ", "m = ", 1))
+    with pytest.raises(InputError, match=r"\$.groups\[0\].device lacks the key 'memory'"):
+        read_cluster(path)

@@ -87,8 +87,8 @@ def _parse_flat(fields: Mapping[str, Value], name: str) -> Cluster:
 
 
 def _parse_groups(fields: Mapping[str, Value], name: str) -> Cluster:
-    link = _parse_link(fields["link"]) if "link" in fields else _slowest_network(fields["groups"])
     groups = tuple(_parse_group(group) for group in fields["groups"].items())
+    link = _parse_link(fields["link"]) if "link" in fields else _slowest_network(fields["groups"])
     return Cluster(groups=groups, link=link, name=name)
 
 
