@@ -1,11 +1,12 @@
-"""Each schedule on four processes whose stages sleep, beside what the simulator says.
+"""Each schedule on processes whose stages sleep, beside what the simulator says.
 
-Usage: python benchmarks/sleeping.py
+Usage: python benchmarks/sleeping.py [ranks ...]; 4 and 8 if none are given.
 
-Sleeping takes no core, so that four ranks are honest on a machine with fewer cores. What is
+Sleeping takes no core, so that many ranks are honest on a machine with fewer cores. What is
 compared is a whole run, from the first forward to the last backward.
 """
 
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -32,9 +33,11 @@ from diaulos.training.rank import train_rank
 from diaulos.training.records import read_measured_timeline
 from diaulos.units import format_seconds
 
-DEPTH, MICROBATCHES, BATCHES = 4, 8, 3
-FORWARD_SECONDS, INPUT_SECONDS, WEIGHT_SECONDS = 0.050, 0.055, 0.045
-"""Of a microbatch on all stages of a rank."""
+RANKS = (4, 8)
+BATCHES = 3
+FORWARD_SECONDS, INPUT_SECONDS, WEIGHT_SECONDS = 0.100, 0.110, 0.090
+"""Of a microbatch on all stages of a rank. What the executor itself takes of a core, a millisecond
+or so a computation, is on fewer cores than ranks taken by one after another."""
 
 
 class SleepingGradient(torch.autograd.Function):
@@ -68,9 +71,9 @@ class Sleeper(nn.Module):
         return passed + SleepingGradient.apply(self.weight, self.costs.weight_seconds)
 
 
-def stage_costs(stages: int) -> list[StageCosts]:
+def stage_costs(ranks: int, stages: int) -> list[StageCosts]:
     """Of each stage; the first gives no gradient of an input, and takes as long for its weights."""
-    share = DEPTH / stages
+    share = ranks / stages
     backward = share * (INPUT_SECONDS + WEIGHT_SECONDS)
     return [
         StageCosts(
@@ -97,10 +100,13 @@ def summed_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).sum()
 
 
-def make_job(schedule: str) -> TrainingJob:
-    """One sleeping layer a stage, two stages a rank where the schedule has several."""
+def make_job(schedule: str, ranks: int) -> TrainingJob:
+    """One sleeping layer a stage, two stages a rank where the schedule has several.
+
+    A batch has two microbatches for each rank.
+    """
     chunks = 1 if GENERATORS[schedule].chunks == 1 else 2
-    costs = stage_costs(DEPTH * chunks)
+    costs = stage_costs(ranks, ranks * chunks)
     model = LayeredModel(
         layers=tuple(
             LayerSpec(name=f"layer_{stage}", build=partial(Sleeper, cost))
@@ -123,7 +129,7 @@ def make_job(schedule: str) -> TrainingJob:
                 Stage(layers=(i,), data_parallel=1, tensor_parallel=1, options={i: "plain"})
                 for i in layers
             ),
-            microbatches=MICROBATCHES,
+            microbatches=2 * ranks,
         ),
         schedule=schedule,
         chunks=chunks,
@@ -147,15 +153,17 @@ def predicted_seconds(job: TrainingJob) -> float:
     """What the simulator says of the whole run."""
     schedule = generate(job.schedule, job.shape, job.batches)
     simulator = Simulator(schedule, check(schedule))
-    return simulator.makespan_seconds(stage_costs(job.shape.stages), Link())
+    return simulator.makespan_seconds(stage_costs(job.shape.ranks, job.shape.stages), Link())
 
 
-def main() -> None:
-    """Print the table."""
-    jobs = [make_job(name) for name in GENERATORS]
-    table = Table("schedule", "simulated batch", "measured batch", "difference")
+def compared(ranks: int) -> Table:
+    """All schedules on so many ranks."""
+    jobs = [make_job(name, ranks) for name in GENERATORS]
+    table = Table(
+        "schedule", "simulated batch", "measured batch", "difference", title=f"{ranks} ranks"
+    )
     with TemporaryDirectory() as name:
-        run_ranks(run_all, jobs, Path(name), ranks=DEPTH, timeout_seconds=300)
+        run_ranks(run_all, jobs, Path(name), ranks=ranks, timeout_seconds=900)
         for job in jobs:
             timeline = read_measured_timeline(
                 Path(name) / job.schedule, job.schedule, job.microbatches_per_update
@@ -167,7 +175,13 @@ def main() -> None:
                 format_seconds(measured / BATCHES),
                 f"{measured / predicted - 1:+.1%}",
             )
-    Console(width=100).print(table)
+    return table
+
+
+def main() -> None:
+    """Print a table for each number of ranks."""
+    for ranks in map(int, sys.argv[1:]) if sys.argv[1:] else RANKS:
+        Console(width=100).print(compared(ranks))
 
 
 if __name__ == "__main__":
