@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
-from diaulos.clusters.files import read_cluster
+from diaulos.clusters.expression import find_cluster
 from diaulos.planning.files import StoredPlan, read_plan, stage_documents
 from diaulos.reporting.tables import plan_sentence, plan_table
 from diaulos.units import format_seconds
@@ -16,7 +16,7 @@ def check(
     plan: Path,
     *,
     graph: Path | None = None,
-    cluster: Path | None = None,
+    cluster: str | Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Check a plan file against its graph and cluster, and price it from the definition.
@@ -28,12 +28,12 @@ def check(
     graph
         Its layer graph, where it is not at the place that the plan names.
     cluster
-        Another cluster than the one that the plan was made for, TOML.
+        Another cluster than the one that the plan was made for: a TOML file, or 4x8xH100-80GB.
     as_json
         Print one JSON object instead of the table.
     """
     stored = read_plan(
-        plan, graph_path=graph, cluster=None if cluster is None else read_cluster(cluster)
+        plan, graph_path=graph, cluster=None if cluster is None else find_cluster(cluster)
     )
     if as_json:
         print_json(_document(stored))

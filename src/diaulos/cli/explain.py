@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
-from diaulos.clusters.files import read_cluster
+from diaulos.clusters.expression import find_cluster
 from diaulos.planning.explain import explain as explain_plan
 from diaulos.planning.files import read_plan
 from diaulos.planning.what_if import what_if
@@ -25,7 +25,7 @@ def explain(
     plan: Path,
     *,
     graph: Path | None = None,
-    cluster: Path | None = None,
+    cluster: str | Path | None = None,
     more_memory: str = "10GiB",
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -38,14 +38,14 @@ def explain(
     graph
         Its layer graph, where it is not at the place that the plan names.
     cluster
-        Another cluster than the one that the plan was made for, TOML.
+        Another cluster than the one that the plan was made for: a TOML file, or 4x8xH100-80GB.
     more_memory
         How much more memory on each device to plan again for.
     as_json
         Print one JSON object instead of the tables.
     """
     stored = read_plan(
-        plan, graph_path=graph, cluster=None if cluster is None else read_cluster(cluster)
+        plan, graph_path=graph, cluster=None if cluster is None else find_cluster(cluster)
     ).checked()
     explanation = explain_plan(
         stored.graph, stored.plan, stored.cluster, stored.costs, stored.pipelining

@@ -37,6 +37,7 @@ def make_app() -> App:
         ("explain", "Why a plan is as fast as it is, and what would make it faster."),
         ("simulate", "Simulate schedules of a plan, or of equal stages for learning."),
         ("train", "Train what a run file says."),
+        ("clusters", "List the devices that clusters can be made of."),
     ):
         app.command(f"diaulos.cli.{name}:{name}", name=name, help=summary)
     trace = App(name="trace", help="What planned and measured timelines tell.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diaulos.cli.output import note
-from diaulos.clusters.files import read_cluster
+from diaulos.clusters.expression import find_cluster
 from diaulos.errors import InputError
 from diaulos.planning.files import read_plan
 from diaulos.schedules.costs import Link, Links, StageCosts
@@ -88,9 +88,9 @@ def _costs(given: EqualStages) -> StageCosts:
     )
 
 
-def planned(path: Path, graph: Path | None, cluster: Path | None) -> Pipeline:
+def planned(path: Path, graph: Path | None, cluster: str | Path | None) -> Pipeline:
     """The pipeline of a plan file."""
-    given = None if cluster is None else read_cluster(cluster)
+    given = None if cluster is None else find_cluster(cluster)
     stored = read_plan(path, graph_path=graph, cluster=given).checked()
     if not stored.graph_is_unchanged:
         note(f"{stored.graph_path} is not the graph that the plan was made from")
@@ -114,7 +114,7 @@ def refuse_beside_plan(given: EqualStages) -> None:
             raise InputError(f"--{name} is given beside a plan", "the plan says what to simulate")
 
 
-def refuse_without_plan(**flags: Path | None) -> None:
+def refuse_without_plan(**flags: Path | str | None) -> None:
     """Raise where a flag of plans is given without one."""
     for name, value in flags.items():
         if value is not None:

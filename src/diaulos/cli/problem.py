@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import note
 from diaulos.clusters.cluster import Cluster
-from diaulos.clusters.files import read_cluster
+from diaulos.clusters.expression import find_cluster
 from diaulos.errors import InputError
 from diaulos.models.files import GraphFile, read_graph
 from diaulos.models.time_units import TimeUnit, time_unit_warning
@@ -25,8 +25,9 @@ class UnsizedFlags:
 
     bandwidth: str | None = None
     """Of each link, such as 25GiB/s."""
-    cluster: Path | None = None
-    """A cluster file, TOML; where it is flat, what is given besides overrides it."""
+    cluster: str | Path | None = None
+    """A cluster file, TOML, or one such as 4x8xH100-80GB; where it is flat, what is given besides
+    overrides it."""
     microbatches: int | None = None
     """In one batch, over all replicas."""
     time_unit: Literal["s", "ms", "us"] = "s"
@@ -90,7 +91,7 @@ class UnsizedFlags:
         self, file: GraphFile, *, devices: int | None, memory_bytes: float | None
     ) -> Cluster:
         """The cluster of the flags, then of the cluster file, then of the graph's file."""
-        base = _cluster_of_file(file) if self.cluster is None else read_cluster(self.cluster)
+        base = _cluster_of_file(file) if self.cluster is None else find_cluster(self.cluster)
         bandwidth = self.bandwidth
         stated = {
             "devices": devices,

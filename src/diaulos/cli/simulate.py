@@ -60,7 +60,7 @@ def simulate(
     plan: Path | None = None,
     *,
     graph: Path | None = None,
-    cluster: Path | None = None,
+    cluster: str | Path | None = None,
     depth: int | None = None,
     microbatches: int | None = None,
     width: int | None = None,
@@ -92,7 +92,7 @@ def simulate(
     graph
         The layer graph, where it is no longer at the place that the plan names.
     cluster
-        Another cluster than the one that the plan was made for, TOML.
+        Another cluster than the one that the plan was made for: a TOML file, or 4x8xH100-80GB.
     depth
         Stages, where there is no plan.
     microbatches

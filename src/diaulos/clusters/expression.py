@@ -12,9 +12,9 @@ _PART = re.compile(r"(?:(?P<nodes>\d+)x)?(?P<devices>\d+)x(?P<name>[^+]+)")
 _EXAMPLE = "for example 4x8xH100-80GB, 8xA100-80GB, or 2x8xA100-80GB+4x8xH100-80GB"
 
 
-def find_cluster(text: str) -> Cluster:
+def find_cluster(text: str | Path) -> Cluster:
     """The cluster of a TOML file, or of an expression."""
-    if text.endswith(".toml") or Path(text).is_file():
+    if isinstance(text, Path) or text.endswith(".toml") or Path(text).is_file():
         return read_cluster(Path(text))
     return parse_cluster(text)
 

@@ -63,7 +63,7 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
         }
     return {
         "name": cluster.name,
-        "link": _link_document(cluster.link),
+        "link": link_document(cluster.link),
         "groups": [_group_document(group) for group in cluster.groups],
     }
 
@@ -160,11 +160,12 @@ def _group_document(group: DeviceGroup) -> dict[str, Any]:
         "devices_per_node": group.devices_per_node,
         "memory": group.memory_bytes,
         "speed": group.speed,
-        "link": _link_document(group.link),
+        "link": link_document(group.link),
     } | ({} if group.device is None else {"device": device_document(group.device)})
 
 
-def _link_document(link: Link) -> dict[str, Any]:
+def link_document(link: Link) -> dict[str, Any]:
+    """A link as JSON and TOML hold it."""
     return {
         "bandwidth": link.bandwidth_bytes_per_second,
         "latency_seconds": link.latency_seconds,
