@@ -36,8 +36,8 @@ torch's own moves as much (18 forward and 30 backward)."""
 
 def decoder_operations(model: DecoderSizes, workload: Workload) -> ModelOperations:
     """All layers of the model for one microbatch of this workload."""
-    made: dict[BlockSizes, LayerOperations] = {}
-    blocks = [made.setdefault(block, _block(model, block, workload)) for block in model.blocks]
+    made = {block: _block(model, block, workload) for block in dict.fromkeys(model.blocks)}
+    blocks = [made[block] for block in model.blocks]
     layers = [ModelLayer(name=EMBEDDING, operations=_embedding(model, workload))]
     layers += [
         ModelLayer(name=f"block_{index}", operations=block) for index, block in enumerate(blocks)

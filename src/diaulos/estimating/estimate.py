@@ -1,0 +1,133 @@
+"""The estimate: step time by what it is spent on, rates, and memory by kind of every stage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diaulos.clusters.cluster import Cluster
+from diaulos.estimating.configuration import Configuration, Model, check_fits
+from diaulos.estimating.memory import RankMemory, rank_memory
+from diaulos.estimating.parts import StepParts, step_parts
+from diaulos.estimating.pipeline import PipelineRun, run_pipeline, steady_pipeline
+from diaulos.estimating.prices import Pricer, StagePrice, border_links
+from diaulos.estimating.stages import split_layers
+from diaulos.models.operations import ModelOperations
+from diaulos.pricing.analytic.groups import Groups, rank_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a configuration comes to."""
+
+    configuration: Configuration
+    operations: ModelOperations
+    cluster: Cluster
+    parts: StepParts
+    stages: tuple[StagePrice, ...]
+    """Input end first; rank r of the pipeline holds stages r, r + p, and so on."""
+    memory: tuple[RankMemory, ...]
+    """Of each place of the pipeline, on its heaviest rank."""
+    recomputed_flops: float
+    """Of one microbatch through the whole model."""
+    peak_flops_per_second: float
+    """Of one device, from its data sheet."""
+
+    @property
+    def step_seconds(self) -> float:
+        """From one update of the weights to the next."""
+        return self.parts.total
+
+    @property
+    def devices(self) -> int:
+        """All that take part."""
+        return self.configuration.degrees.devices
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all devices together."""
+        tokens = self.configuration.batch_size * self.configuration.sequence_length
+        return tokens / self.step_seconds
+
+    @property
+    def tokens_per_second_per_device(self) -> float:
+        """Of one device."""
+        return self.tokens_per_second / self.devices
+
+    @property
+    def model_flops_per_second_per_device(self) -> float:
+        """FLOPs of the model, whatever is computed again; masked attention counts as full."""
+        return self._flops_per_second(self.operations.model_flops)
+
+    @property
+    def mfu(self) -> float:
+        """The share of the peak rate that the model's FLOPs use."""
+        return self.model_flops_per_second_per_device / self.peak_flops_per_second
+
+    @property
+    def hfu(self) -> float:
+        """The same with what is computed again."""
+        flops = self.operations.model_flops + self.recomputed_flops
+        return self._flops_per_second(flops) / self.peak_flops_per_second
+
+    @property
+    def bubble_fraction(self) -> float:
+        """The share of the step in which the busiest rank waits for others."""
+        return self.parts.bubble / self.step_seconds
+
+    @property
+    def memory_bytes(self) -> float:
+        """Of the device that holds most."""
+        return max(memory.total for memory in self.memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has the memory."""
+        return self.memory_bytes <= self.cluster.largest_memory_bytes
+
+    def _flops_per_second(self, flops: float) -> float:
+        """Of so many FLOPs a microbatch."""
+        count = self.configuration.microbatches * self.configuration.degrees.data
+        return flops * count / self.step_seconds / self.devices
+
+
+def estimate(model: Model, cluster: Cluster, configuration: Configuration) -> Estimate:
+    """Price one configuration; an `InputError` where it does not fit the model or the cluster."""
+    operations = model(configuration.workload)
+    check_fits(configuration, operations, cluster)
+    groups = rank_groups(cluster, configuration.degrees)
+    pricer = Pricer(configuration, groups)
+    layers = split_layers(operations, configuration.stages, configuration.blocks_per_stage)
+    stages = tuple(pricer.stage(some) for some in layers)
+    run = _run(configuration, cluster, groups, stages)
+    return Estimate(
+        configuration=configuration,
+        operations=operations,
+        cluster=cluster,
+        parts=step_parts(configuration, cluster, groups, stages, run),
+        stages=stages,
+        memory=rank_memory(configuration, stages, run.peak_bytes),
+        recomputed_flops=sum(stage.seconds.recomputed_flops for stage in stages),
+        peak_flops_per_second=groups.device.peak_flops_per_second(configuration.precision.products),
+    )
+
+
+def _run(
+    configuration: Configuration,
+    cluster: Cluster,
+    groups: Groups,
+    stages: Sequence[StagePrice],
+) -> PipelineRun:
+    costs = [stage.costs() for stage in stages]
+    links = border_links(configuration, cluster, groups, stages[0].output_bytes)
+    depth = configuration.degrees.pipeline
+    if configuration.schedule == "2bw" and depth > 1:
+        return steady_pipeline(
+            "2bw", depth=depth, microbatches=configuration.microbatches, costs=costs, links=links
+        )
+    return run_pipeline(
+        configuration.schedule,
+        depth=depth,
+        chunks=configuration.virtual_stages,
+        microbatches=configuration.microbatches,
+        costs=costs,
+        links=links,
+    )

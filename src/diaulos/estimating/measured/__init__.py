@@ -1,0 +1,1 @@
+"""Published measurements of training runs, and what the estimates say of them."""

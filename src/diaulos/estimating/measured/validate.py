@@ -1,0 +1,55 @@
+"""All measured files of a folder, recomputed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from diaulos.errors import InputError
+from diaulos.estimating.measured.cases import Case, Comparison, compare_case
+from diaulos.estimating.measured.megatron import (
+    read_sc21,
+    read_sc21_sharded,
+    read_seqpar,
+    read_vtrain,
+)
+from diaulos.estimating.measured.torchtitan import read_torchtitan
+from diaulos.estimating.measured.vocabulary import read_vocabulary
+
+READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = MappingProxyType(
+    {
+        "seqpar_mlsys23.csv": read_seqpar,
+        "megatron_sc21_table1.csv": read_sc21,
+        "megatron_sc21_table2_ptd_vs_zero3.csv": read_sc21_sharded,
+        "vtrain_a100_multinode.csv": read_vtrain,
+        "torchtitan_llama3_h100.csv": read_torchtitan,
+        "vocab_stage_times_pp8.csv": read_vocabulary,
+    }
+)
+"""By the names of the files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileComparison:
+    """A file and what the estimates say of its rows."""
+
+    name: str
+    comparisons: tuple[Comparison, ...]
+
+
+def validate_folder(folder: Path) -> tuple[FileComparison, ...]:
+    """The comparisons of every file of the folder that is known by its name."""
+    known = [(name, folder / name) for name in READERS if (folder / name).is_file()]
+    if not known:
+        raise InputError(
+            f"{folder} has no measured file that is known",
+            f"known are {', '.join(READERS)}",
+        )
+    return tuple(
+        FileComparison(name=name, comparisons=_compare(list(READERS[name](file))))
+        for name, file in known
+    )
+
+
+def _compare(cases: Sequence[Case]) -> tuple[Comparison, ...]:
+    return tuple(comparison for case in cases for comparison in compare_case(case))

@@ -1,0 +1,100 @@
+"""What parameters take on a device: themselves, their gradients, their optimizer."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from diaulos.models.operations import LayerOperations, Parameters, Region
+from diaulos.pricing.analytic.groups import Degrees
+from diaulos.pricing.analytic.options import LayerOptions
+from diaulos.pricing.analytic.shares import parameter_share
+
+_MOMENTS_BYTES = 8
+"""Of Adam's two in fp32; what the optimizer has beside is the weights in fp32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBytes:
+    """What is held all the time for the parameters of some layers."""
+
+    count: float = 0.0
+    """Parameters that a device holds or has a share of, before any are spread over replicas."""
+    parameters: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    versions: float = 0.0
+
+    def __add__(self, other: "StateBytes") -> "StateBytes":
+        return StateBytes(
+            count=self.count + other.count,
+            parameters=self.parameters + other.parameters,
+            gradients=self.gradients + other.gradients,
+            optimizer=self.optimizer + other.optimizer,
+            versions=self.versions + other.versions,
+        )
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.parameters + self.gradients + self.optimizer + self.versions
+
+
+class Sharding(IntEnum):
+    """What is spread over the replicas (ZeRO; Rajbhandari et al., 2020)."""
+
+    NOTHING = 0
+    OPTIMIZER = 1
+    GRADIENTS = 2
+    """And the optimizer."""
+    PARAMETERS = 3
+    """And the others, as FSDP does it."""
+
+
+def state_bytes(
+    layer: LayerOperations,
+    options: LayerOptions,
+    degrees: Degrees,
+    *,
+    sharding: Sharding,
+    versions: int = 1,
+    holds_owner: bool = False,
+) -> StateBytes:
+    """What the parameters of a layer take on a device.
+
+    `holds_owner` says whether the layer that owns its tied parameters is on the same stage.
+    """
+    total = StateBytes()
+    for some in layer.parameters:
+        if some.tied_to is None or not holds_owner:
+            total += _state_of(some, options, degrees, sharding=sharding, versions=versions)
+    return total
+
+
+def _state_of(
+    some: Parameters,
+    options: LayerOptions,
+    degrees: Degrees,
+    *,
+    sharding: Sharding,
+    versions: int,
+) -> StateBytes:
+    precision = options.precision
+    count = some.count * parameter_share(some.region, options)
+    replicas = degrees.replicas
+    if some.region is Region.EXPERTS:
+        replicas //= degrees.expert
+    kept, trained = precision.parameter_bytes, precision.optimizer_bytes
+    if (
+        sharding is Sharding.PARAMETERS
+    ):  # the weights in fp32 are the parameters then, the others are made of them
+        kept = max(kept, trained - _MOMENTS_BYTES)
+        trained = _MOMENTS_BYTES
+    further = (kept + precision.gradient_bytes) * (versions - 1)
+    return StateBytes(
+        count=count,
+        parameters=count * kept / (replicas if sharding >= Sharding.PARAMETERS else 1),
+        gradients=count
+        * precision.gradient_bytes
+        / (replicas if sharding >= Sharding.GRADIENTS else 1),
+        optimizer=count * trained / (replicas if sharding >= Sharding.OPTIMIZER else 1),
+        versions=count * further / (replicas if sharding >= Sharding.PARAMETERS else 1),
+    )

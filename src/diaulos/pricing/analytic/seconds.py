@@ -1,0 +1,67 @@
+"""Seconds of a layer, forward and backward, by what they are spent on."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassSeconds:
+    """One way through a layer, or through many."""
+
+    compute: float = 0.0
+    tensor: float = 0.0
+    """Exchanges of the tensor-parallel group that nothing hides."""
+    context: float = 0.0
+    """The same of the context-parallel group."""
+    expert: float = 0.0
+    """The same of the expert-parallel group."""
+
+    def __add__(self, other: "PassSeconds") -> "PassSeconds":
+        return PassSeconds(
+            compute=self.compute + other.compute,
+            tensor=self.tensor + other.tensor,
+            context=self.context + other.context,
+            expert=self.expert + other.expert,
+        )
+
+    def __mul__(self, times: float) -> "PassSeconds":
+        return PassSeconds(
+            compute=self.compute * times,
+            tensor=self.tensor * times,
+            context=self.context * times,
+            expert=self.expert * times,
+        )
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.compute + self.tensor + self.context + self.expert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSeconds:
+    """One microbatch through a layer."""
+
+    forward: PassSeconds
+    backward: PassSeconds
+    """With what is computed again."""
+    weight_backward: float
+    """The part of the backward that makes the gradients of weights."""
+    recomputed_flops: float = 0.0
+    """Of the whole layer, which MFU does not count and HFU does."""
+
+    def __add__(self, other: "LayerSeconds") -> "LayerSeconds":
+        return LayerSeconds(
+            forward=self.forward + other.forward,
+            backward=self.backward + other.backward,
+            weight_backward=self.weight_backward + other.weight_backward,
+            recomputed_flops=self.recomputed_flops + other.recomputed_flops,
+        )
+
+    @property
+    def total(self) -> float:
+        """Forward and backward."""
+        return self.forward.total + self.backward.total
+
+
+NO_SECONDS = LayerSeconds(forward=PassSeconds(), backward=PassSeconds(), weight_backward=0.0)
+"""Of no layer."""
