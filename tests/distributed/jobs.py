@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,6 +17,7 @@ from diaulos.training.groups import Groups, make_groups
 from diaulos.training.job import TrainingJob
 from diaulos.training.rank import train_rank
 from diaulos.training.saving import CheckpointSettings
+from diaulos.training.sharding import Part
 from diaulos.training.weights import WeightVersions
 
 
@@ -26,6 +29,8 @@ class Outcome:
     losses: list[float]
     gradients: dict[tuple[int, str], Tensor]
     """Summed and not clipped, by batch and parameter name."""
+    parts: dict[str, Part]
+    """Which part of each parameter this rank holds."""
     versions: dict[int, dict[str, Tensor]]
     """The weights of this rank's stages that are alive, by version."""
     optimizer_state: dict[str, dict[str, Tensor]]
@@ -55,14 +60,15 @@ def run_jobs(jobs: Sequence[TrainingJob | Leg], ranks: int) -> list[list[Outcome
 
 def _run_all(rank: LocalRank, legs: list[Leg]) -> list[Outcome]:
     store = join_group(rank)
-    by_replicas = {}
+    by_degrees = {}
     outcomes = []
     for index, leg in enumerate(legs):
-        shape = leg.job.shape
-        if shape.replicas not in by_replicas:
-            by_replicas[shape.replicas] = make_groups(shape, store, torch.device("cpu"))
+        shape, shards = leg.job.shape, leg.job.grid.shards
+        degrees = (shape.replicas, shards)
+        if degrees not in by_degrees:
+            by_degrees[degrees] = make_groups(shape, store, torch.device("cpu"), shards=shards)
         groups = replace(
-            by_replicas[shape.replicas], shape=shape, store=dist.PrefixStore(str(index), store)
+            by_degrees[degrees], shape=shape, store=dist.PrefixStore(str(index), store)
         )
         outcomes.append(_run(leg, groups))
     return outcomes
@@ -91,6 +97,7 @@ def _run(leg: Leg, groups: Groups) -> Outcome:
         stages=trained.groups.stages,
         losses=[step.loss for step in trained.steps],
         gradients=gradients,
+        parts={name: part for weights in held for name, part in weights.parts.items()},
         versions=dict(alive),
         optimizer_state={k: v for weights in held for k, v in weights.optimizer_state().items()},
         evaluations={record.batches: record.loss for record in trained.evaluations},
@@ -122,3 +129,19 @@ def assert_bit_equal(outcome: Outcome, run: object) -> None:
         for key, value in state.items():
             expected = run.optimizer_state[name][key]
             assert torch.equal(expected, value) if value is not None else expected is None
+
+
+def assert_close(outcome: Outcome, run: object, *, tolerance: float) -> None:
+    """A rank's parts are those of the serial run, up to the tolerance, absolute."""
+    close = partial(torch.testing.assert_close, rtol=0, atol=tolerance)
+    assert run.evaluations == pytest.approx(outcome.evaluations, abs=tolerance)
+    assert outcome.losses == pytest.approx(run.losses[-len(outcome.losses) :], abs=tolerance)
+    for (batch, name), gradient in outcome.gradients.items():
+        close(gradient, outcome.parts[name].cut(run.gradients[batch][name]))
+    for version, weights in outcome.versions.items():
+        for name, weight in weights.items():
+            close(weight, outcome.parts[name].cut(run.versions[version][name]))
+    for name, state in outcome.optimizer_state.items():
+        for key, value in state.items():
+            expected = run.optimizer_state[name][key]
+            close(value, outcome.parts[name].cut(expected) if expected.ndim else expected)

@@ -54,11 +54,14 @@ every_batches = 1000
 """
 
 
-def _prepare(folder, batches):
-    """A run of the toy GPT over two stages; the path of its run file."""
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def _prepare(folder, batches, shards=(1, 1)):
+    """A run of the toy GPT over two ranks, stages or shards; the path of its run file."""
     cluster = Cluster.flat(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
     graph = graph_of(gpt(CONFIG))
-    plan = plan_of(len(graph.layers), (1, 1), 2)
+    plan = plan_of(len(graph.layers), (1,) * len(shards), 2, shards=shards)
     write_graph(folder / "graph.json", graph)
     write_plan(
         folder / "plan.json",
@@ -85,15 +88,18 @@ def _run(*arguments, timeout=90):
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "shards"),
     [
-        ("diaulos", "train"),
-        ("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "diaulos", "train"),
+        (("diaulos", "train"), (1, 1)),
+        ((*TORCHRUN, "-m", "diaulos", "train"), (2,)),
     ],
 )
-def test_a_run_file_trains(command, tmp_path):
-    """Both ways of starting it give the losses of the serial run, a console line and records."""
-    path = _prepare(tmp_path, batches=3)
+def test_a_run_file_trains(command, shards, tmp_path):
+    """Both ways of starting it give the losses of the serial run, a console line and records.
+
+    Of two stages, and of one that is split in two.
+    """
+    path = _prepare(tmp_path, batches=3, shards=shards)
     done = _run(*command, str(path))
 
     assert done.returncode == 0, done.stderr
@@ -102,7 +108,7 @@ def test_a_run_file_trains(command, tmp_path):
     expected = train_serially(read_run(path).job).losses
     for steps in read_steps(tmp_path / "run"):
         assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-6)
-    assert read_measured_timeline(tmp_path / "run", "run", microbatches=2).ranks == 2
+    assert read_measured_timeline(tmp_path / "run", "run", microbatches=2).ranks == len(shards)
 
 
 def _interrupt(path, send):

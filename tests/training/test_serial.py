@@ -9,14 +9,14 @@ from torch.nn.utils import clip_grad_norm_
 
 from diaulos.models.layers import Reduction
 from diaulos.training.serial import train_serially
-from diaulos.training.stage import build_stage, place_layers
+from diaulos.training.stage import StageModule, place_layers
 from tests.training.toy import CONFIG, MaskedTokens, toy_job
 
 
 def _whole_model(job):
     placed = place_layers(job.model, job.graph, job.plan)
     layers = [layer for stage in placed for layer in stage]
-    return build_stage(job.model, layers, job.seed).double()
+    return StageModule(layers, job.seed).double()
 
 
 def _mean_loss(job, model, batch):

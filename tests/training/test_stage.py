@@ -1,15 +1,16 @@
 """Stages as modules, and the plan's layers placed in them."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from torch.nn import Dropout
 
 from diaulos.errors import InputError
+from diaulos.models.dropout import Dropout
 from diaulos.models.gpt import gpt
 from diaulos.models.layers import LayerSpec
-from diaulos.training.stage import PlacedLayer, StageModule, build_stage, place_layers
+from diaulos.training.stage import PlacedLayer, StageModule, place_layers
 from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of
 
 MODEL = gpt(CONFIG)
@@ -64,12 +65,32 @@ def test_a_plan_that_loses_a_layer_is_refused():
         place_layers(MODEL, graph_of(MODEL), plan_of(LAYERS - 1, (1,), 4))
 
 
-def test_tensor_parallel_stages_are_refused():
-    """The trainer says what it cannot run, and how to plan without it."""
-    plan = plan_of(LAYERS, (1,), 4)
-    stage = replace(plan.stages[0], tensor_parallel=2)
-    with pytest.raises(InputError, match="plan with --no-tensor-parallel"):
-        place_layers(MODEL, graph_of(MODEL), replace(plan, stages=(stage,)))
+def test_degrees_that_do_not_divide_are_refused():
+    """The layer, what it has, and the degree are named, with degrees that would do."""
+    plan = plan_of(LAYERS, (1, 1), 4, shards=(1, 3))
+    with pytest.raises(InputError, match=r"layer block_1 has 2 heads, and its .* degree 3.* 1, 2"):
+        place_layers(MODEL, graph_of(MODEL), plan)
+
+
+def test_positions_that_do_not_divide_are_refused_under_sequence_parallelism():
+    """Each shard has as many positions as any other."""
+    model = gpt(replace(CONFIG, sequence_length=7))
+    for sequence_parallel in (False, True):
+        plan = plan_of(LAYERS, (1,), 4, shards=(2,), sequence_parallel=sequence_parallel)
+        if not sequence_parallel:
+            place_layers(model, graph_of(model), plan)
+            continue
+        with pytest.raises(InputError, match="layer block_0 has 7 positions"):
+            place_layers(model, graph_of(model), plan)
+
+
+def test_layers_that_do_not_say_how_they_are_split_are_refused():
+    """The trainer names the layer, and how to plan without it."""
+    model = replace(
+        MODEL, layers=(*MODEL.layers[:-1], replace(MODEL.layers[-1], tensor_split=None))
+    )
+    with pytest.raises(InputError, match=r"layer head stands in .* plan with --no-tensor-parallel"):
+        place_layers(model, graph_of(model), plan_of(LAYERS, (1,), 4, shards=(2,)))
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -99,7 +120,10 @@ def test_dropout_depends_on_seed_microbatch_and_layer_alone(recompute):
 def test_layers_that_are_alike_drop_differently():
     """The name of a layer is part of what decides."""
     masks = [
-        StageModule([PlacedLayer(spec=LayerSpec(name=name, build=Dropout), recompute=False)], 0)
+        StageModule(
+            [PlacedLayer(spec=LayerSpec(name=name, build=partial(Dropout, 0.5)), recompute=False)],
+            0,
+        )
         for name in "ab"
     ]
 
@@ -122,7 +146,5 @@ def test_tied_parameters_start_equal_in_any_split():
     model = gpt(replace(CONFIG, tied=True))
     for replicas in ((1,), (1, 1)):
         stages = place_layers(model, graph_of(model), plan_of(LAYERS, replicas, 4))
-        weights = dict(
-            pair for stage in stages for pair in build_stage(model, stage, 3).named_weights()
-        )
+        weights = dict(pair for stage in stages for pair in StageModule(stage, 3).named_weights())
         assert torch.equal(weights["head.scores.weight"], weights["embedding.tokens.weight"])

@@ -11,6 +11,7 @@ from diaulos.models.graph import Edge, Layer, LayerGraph, Option
 from diaulos.models.layers import IGNORED, LayeredModel
 from diaulos.planning.plan import Plan, Stage
 from diaulos.training.job import TrainingJob
+from diaulos.training.precision import Precision
 
 CONFIG = GPTConfig(layers=2, width=16, heads=2, sequence_length=8)
 
@@ -43,8 +44,17 @@ class MaskedTokens(RandomTokens):
 def graph_of(model: LayeredModel) -> LayerGraph:
     """A graph with made-up prices for a model."""
     options = tuple(
-        Option(name=name, recompute=recompute, seconds=1, parameter_bytes=1, activation_bytes=1)
-        for name, recompute in (("plain", False), ("recompute", True))
+        Option(
+            name=name,
+            tensor_parallel=degree,
+            recompute="recompute" in name,
+            sequence_parallel="sequence" in name,
+            seconds=1,
+            parameter_bytes=1,
+            activation_bytes=1,
+        )
+        for degree in (1, 2, 3, 4)
+        for name in ("plain", "recompute", "sequence", "sequence recompute")
     )
     return LayerGraph(
         layers=tuple(
@@ -58,21 +68,30 @@ def graph_of(model: LayeredModel) -> LayerGraph:
 
 
 def plan_of(
-    layers: int, replicas: tuple[int, ...], microbatches: int, *, recompute: bool = False
+    layers: int,
+    replicas: tuple[int, ...],
+    microbatches: int,
+    *,
+    recompute: bool = False,
+    shards: tuple[int, ...] | None = None,
+    sequence_parallel: bool = False,
 ) -> Plan:
-    """Stages of about equal numbers of layers, with these replicas."""
+    """Stages of about equal numbers of layers, with these replicas and shards."""
     bounds = [round(layers * stage / len(replicas)) for stage in range(len(replicas) + 1)]
-    option = "recompute" if recompute else "plain"
+    words = ["sequence"] * sequence_parallel + ["recompute"] * recompute
+    option = " ".join(words) or "plain"
     return Plan(
         microbatches=microbatches,
         stages=tuple(
             Stage(
                 layers=tuple(range(first, last)),
                 data_parallel=degree,
-                tensor_parallel=1,
+                tensor_parallel=split,
                 options=dict.fromkeys(range(first, last), option),
             )
-            for first, last, degree in zip(bounds[:-1], bounds[1:], replicas, strict=True)
+            for first, last, degree, split in zip(
+                bounds[:-1], bounds[1:], replicas, shards or (1,) * len(replicas), strict=True
+            )
         ),
     )
 
@@ -88,6 +107,9 @@ def toy_job(
     clip_norm: float | None = None,
     config: GPTConfig = CONFIG,
     chunks: int | None = None,
+    shards: tuple[int, ...] | None = None,
+    sequence_parallel: bool = False,
+    precision: Precision = Precision.FLOAT32,
 ) -> TrainingJob:
     """A job over a pipeline of these replicas; `microbatches` is per replica of the widest."""
     model = gpt(config)
@@ -95,12 +117,20 @@ def toy_job(
     return TrainingJob(
         model=model,
         graph=graph_of(model),
-        plan=plan_of(len(model.layers), replicas, total, recompute=recompute),
+        plan=plan_of(
+            len(model.layers),
+            replicas,
+            total,
+            recompute=recompute,
+            shards=shards,
+            sequence_parallel=sequence_parallel,
+        ),
         schedule=schedule,
         data=RandomTokens(config),
         microbatch_size=2,
         batches=batches,
         make_optimizer=make_optimizer,
+        precision=precision,
         clip_norm=clip_norm,
         chunks=chunks,
     )

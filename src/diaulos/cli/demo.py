@@ -150,7 +150,7 @@ def _train(console: Console, folder: Path, schedule: str, batches: int) -> Timel
     path = folder / f"{schedule}.toml"
     path.write_text(_run_file(schedule, batches), encoding="utf-8")
     run = read_run(path)
-    launch(["train", str(path)], run.job.shape.ranks)
+    launch(["train", str(path)], run.job.grid.ranks)
     timeline = read_measured_timeline(run.folder, f"{schedule} measured", _MICROBATCHES)
     write_timeline(run.folder / "timeline.json", timeline)
     by_rank = read_steps(run.folder)

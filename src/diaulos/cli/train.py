@@ -31,5 +31,5 @@ def train(run: Path, *, resume: Annotated[bool, Parameter(negative=())] = False)
     if checkpoint is not None:
         Console(highlight=False).print(f"resuming from {checkpoint.path}")
     options = ["--resume"] if resume else []
-    launch(["train", str(run), *options], described.job.shape.ranks)
+    launch(["train", str(run), *options], described.job.grid.ranks)
     Console(highlight=False).print(f"records: {described.folder}")

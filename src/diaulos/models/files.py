@@ -1,5 +1,6 @@
 """Layer graph files: any format read, and the project's own, JSON with a version and units."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ _OPTION_EXTRAS = (
     "weight_backward_seconds",
     "update_seconds",
     "recompute",
+    "sequence_parallel",
     "fixed_memory",
     "input_sync_bytes",
     "output_sync_bytes",
@@ -134,7 +136,8 @@ def _parse_option(value: Value) -> Option:
         return Option(
             name=fields["name"].text(),
             tensor_parallel=fields["tensor_parallel"].integer(minimum=1),
-            recompute=fields["recompute"].boolean() if "recompute" in fields else False,
+            recompute=_parse_flag(fields, "recompute"),
+            sequence_parallel=_parse_flag(fields, "sequence_parallel"),
             parameter_bytes=fields["parameter_bytes"].number(),
             activation_bytes=fields["activation_bytes"].number(),
             fixed_memory=_parse_memory(fields.get("fixed_memory")),
@@ -142,6 +145,10 @@ def _parse_option(value: Value) -> Option:
             output_sync_bytes=_parse_sync(fields.get("output_sync_bytes")),
             **numbers,
         )
+
+
+def _parse_flag(fields: Mapping[str, Value], key: str) -> bool:
+    return fields[key].boolean() if key in fields else False
 
 
 def _parse_memory(value: Value | None) -> FixedMemory:
@@ -175,6 +182,8 @@ def _format_option(option: Option) -> dict[str, Any]:
             document[key] = getattr(option, key)
     document["update_seconds"] = option.update_seconds
     document["recompute"] = option.recompute
+    if option.sequence_parallel:
+        document["sequence_parallel"] = True
     document["parameter_bytes"] = option.parameter_bytes
     document["activation_bytes"] = option.activation_bytes
     memory = option.fixed_memory.by_kind()

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diaulos.errors import InputError
+from diaulos.models.dropout import Dropout
 from diaulos.models.layers import LayeredModel, LayerSpec
+from diaulos.models.tensor_split import Split, TensorSplit
 
 _INITIAL_DEVIATION = 0.02
 
@@ -52,7 +54,7 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Parameter(torch.empty(config.sequence_length, config.width))
         nn.init.normal_(self.tokens.weight, std=_INITIAL_DEVIATION)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         nn.init.normal_(self.positions, std=_INITIAL_DEVIATION)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -66,27 +68,35 @@ class Attention(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.head_width = config.width // config.heads
         self.query = _linear(config.width, config.width)
         self.key = _linear(config.width, config.width)
         self.value = _linear(config.width, config.width)
         self.out = _residual_linear(config.width, config)
-        self.dropout = config.dropout
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """What each position takes from itself and those before it."""
         query, key, value = (
             self._by_head(project(hidden)) for project in (self.query, self.key, self.value)
         )
-        dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, is_causal=True
-        )
+        if self.dropout.is_active:
+            mixed = self._mix_with_dropout(query, key, value)
+        else:
+            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         attended: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return attended
 
     def _by_head(self, projected: Tensor) -> Tensor:
-        return projected.view(*projected.shape[:2], self.heads, -1).transpose(1, 2)
+        """To [samples, heads, positions, width of a head]: all heads, or those of this shard."""
+        return projected.view(*projected.shape[:2], -1, self.head_width).transpose(1, 2)
+
+    def _mix_with_dropout(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """As torch's own attention, which would draw other masks on other numbers of heads."""
+        scores = query @ key.transpose(-2, -1) / math.sqrt(self.head_width)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        weights: Tensor = self.dropout(scores.masked_fill(later, -math.inf).softmax(-1))
+        return weights @ value
 
 
 class Block(nn.Module):
@@ -102,7 +112,7 @@ class Block(nn.Module):
             nn.GELU(),
             _residual_linear(4 * config.width, config),
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The residual stream, with what this block adds to it."""
@@ -128,21 +138,58 @@ class Head(nn.Module):
 
 def gpt(config: GPTConfig) -> LayeredModel:
     """The GPT as layers `embedding`, `block_0` and so on, `head`."""
+    block_split, head_split = _block_split(config), _head_split(config)
     blocks = tuple(
-        LayerSpec(name=f"block_{index}", build=partial(Block, config))
+        LayerSpec(name=f"block_{index}", build=partial(Block, config), tensor_split=block_split)
         for index in range(config.layers)
     )
     return LayeredModel(
         layers=(
-            LayerSpec(name="embedding", build=partial(Embedding, config)),
+            LayerSpec(
+                name="embedding",
+                build=partial(Embedding, config),
+                tensor_split=TensorSplit(modules={"tokens": Split.GATHERED_COLUMNS}),
+            ),
             *blocks,
-            LayerSpec(name="head", build=partial(Head, config)),
+            LayerSpec(name="head", build=partial(Head, config), tensor_split=head_split),
         ),
         loss=summed_cross_entropy,
         example=partial(_example, config),
         tokens_per_sample=config.sequence_length,
         ties={"head.scores.weight": "embedding.tokens.weight"} if config.tied else {},
         settings={"model": "gpt", **{key: str(value) for key, value in asdict(config).items()}},
+    )
+
+
+def _block_split(config: GPTConfig) -> TensorSplit:
+    """As Megatron-LM splits a block: attention by heads, the network by its inner width."""
+    return TensorSplit(
+        modules={
+            "attention_norm": Split.STREAM,
+            "attention": Split.INPUT,
+            "attention.query": Split.COLUMNS,
+            "attention.key": Split.COLUMNS,
+            "attention.value": Split.COLUMNS,
+            "attention.dropout": Split.HEADS,
+            "attention.out": Split.ROWS,
+            "network_norm": Split.STREAM,
+            "network.0": Split.COLUMNS,
+            "network.2": Split.ROWS,
+            "dropout": Split.STREAM,
+        },
+        counts={"heads": config.heads},
+        sequence_counts={"positions": config.sequence_length},
+        takes_parts=True,
+        gives_parts=True,
+    )
+
+
+def _head_split(config: GPTConfig) -> TensorSplit:
+    """The scores are put together on every shard, as the loss wants them."""
+    return TensorSplit(
+        modules={"norm": Split.STREAM, "scores": Split.GATHERED_COLUMNS},
+        sequence_counts={"positions": config.sequence_length},
+        takes_parts=True,
     )
 
 

@@ -68,6 +68,8 @@ class Option:
     """The optimizer's share, once per batch."""
     recompute: bool = False
     """Whether the backward runs the forward again instead of keeping its activations."""
+    sequence_parallel: bool = False
+    """Whether between the split parts each shard has a part of the positions."""
     parameter_bytes: float
     """What data-parallel replicas reduce."""
     activation_bytes: float

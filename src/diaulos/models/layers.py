@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from diaulos.errors import InputError
+from diaulos.models.tensor_split import TensorSplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
-    """A layer before it exists: its name, and how to build it.
+    """A layer before it exists: its name, how to build it, and how it may be split.
 
     The module takes one tensor, the output of the layer before, and returns one tensor.
     `build` must survive pickling, since ranks are processes of their own: a top-level class or
@@ -24,6 +25,8 @@ class LayerSpec:
 
     name: str
     build: Callable[[], nn.Module]
+    tensor_split: TensorSplit | None = None
+    """None for a layer that tensor-parallel stages cannot hold."""
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -34,7 +34,7 @@ class GradientDifference:
 
 def compare_gradients(job: TrainingJob, *, timeout_seconds: float = 300.0) -> GradientDifference:
     """Run a job on local ranks and in this process, one thread each, and compare all gradients."""
-    ranks = job.shape.ranks
+    ranks = job.grid.ranks
     by_rank = run_ranks(_gradients, job, ranks=ranks, timeout_seconds=timeout_seconds)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def _gradients(rank: LocalRank, job: TrainingJob) -> Gradients:
 
     train_rank(
         job,
-        make_groups(job.shape, join_group(rank), torch.device("cpu")),
+        make_groups(job.shape, join_group(rank), torch.device("cpu"), shards=job.grid.shards),
         observe_gradients=observe,
     )
     return gradients

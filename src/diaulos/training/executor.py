@@ -86,14 +86,14 @@ class Executor:
         self._shape = schedule.shape
         self._updater.begin(schedule)
         self._links.expect(schedule)
-        for action in schedule.actions[self._groups.rank]:
+        for action in schedule.actions[self._groups.row]:
             self._board.begin(action)
             try:
                 self._do[action.kind](action)
             except RunError:
                 raise
             except Exception as error:  # whatever it was, the other ranks must hear of it
-                raise self._board.report(str(action), error) from error
+                raise self._board.explain(str(action), error) from error
         self._updater.finish()
 
     def evaluate(self, objective: Objective, schedule: Schedule) -> float:
@@ -107,7 +107,7 @@ class Executor:
         self._shape = schedule.shape
         self._links.expect(schedule)
         with torch.no_grad(), _evaluating(newest.values()):
-            for action in schedule.actions[self._groups.rank]:
+            for action in schedule.actions[self._groups.row]:
                 with self._board.reporting(f"evaluating, in {action}"):
                     if action.kind is Kind.FORWARD:
                         loss += self._evaluate(newest[action.stage], objective, action)
@@ -129,7 +129,8 @@ class Executor:
             entering = self._arrived.pop((action.stage, action.number))
         output = module(entering, action.number)
         if action.stage == self._shape.stages - 1:
-            return float(objective.loss(output, action.number))
+            loss = float(objective.loss(output, action.number))
+            return loss if self._groups.is_first_shard else 0.0
         self._pass_on(action, action.stage + 1, output)
         return 0.0
 
@@ -146,9 +147,9 @@ class Executor:
             layer = first_bad_output(lease.module, entering, action.number)
             what = "the loss" if layer is None else f"the output of layer {layer}"
             raise CheckError(f"{what} is not finite for {self._named(action)}")
-        if is_last:
+        if is_last and self._groups.is_first_shard:
             self._updater.add_loss(action.number // self._shape.microbatches, output.detach())
-        else:
+        if not is_last:
             self._pass_on(action, action.stage + 1, output.detach())
         stashed = _InFlight(lease, entering, get_gradient_edge(output))
         self._in_flight[action.stage, action.number] = stashed

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+import torch
 import torch.distributed as dist
 
 from diaulos.errors import CheckError
@@ -82,6 +83,12 @@ class FailureBoard:
         reason = str(error) or type(error).__name__
         return RunError(str(self._write(self._groups.rank, f"failed in {action}: {reason}")))
 
+    def explain(self, action: str, error: BaseException) -> RunError:
+        """The error to raise for a failure in a computation, of its own or of another shard's."""
+        if self._groups.sharded is not None and _is_of_connection(error):
+            return self.blame(action, error)
+        return self.report(action, error)
+
     @contextmanager
     def reporting(self, action: str) -> Iterator[None]:
         """Turn any failure of this rank's own into the error that `report` gives."""
@@ -90,7 +97,7 @@ class FailureBoard:
         except RunError:
             raise
         except Exception as error:  # whatever it was, the other ranks must hear of it
-            raise self.report(action, error) from error
+            raise self.explain(action, error) from error
 
     def meet(self, place: str) -> None:
         """Wait until every rank is here."""
@@ -104,7 +111,7 @@ class FailureBoard:
     @property
     def others(self) -> Sequence[int]:
         """All ranks but this one."""
-        return [rank for rank in range(self._groups.shape.ranks) if rank != self._groups.rank]
+        return [rank for rank in range(self._groups.grid.ranks) if rank != self._groups.rank]
 
     def blame(self, action: str, error: BaseException) -> RunError:
         """The error to raise when a connection failed, or what was waited for did not come."""
@@ -117,7 +124,7 @@ class FailureBoard:
         written = self._read()
         if written is not None:
             return written
-        silent = [rank for rank in range(self._groups.shape.ranks) if rank not in answers]
+        silent = [rank for rank in range(self._groups.grid.ranks) if rank not in answers]
         if silent:
             return self._write(silent[0], "no longer answers: it was killed, or is stopped")
         me = self._groups.named(self._groups.rank)
@@ -140,7 +147,7 @@ class FailureBoard:
         store.set(_ROLL_CALL, "1")
         answers: dict[int, _Answer] = {}
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        ranks = range(self._groups.shape.ranks)
+        ranks = range(self._groups.grid.ranks)
         while len(answers) < len(ranks) and time.monotonic() < deadline:
             if store.check([_FAILURE]):
                 break
@@ -171,6 +178,13 @@ class FailureBoard:
         if not self._groups.store.check([_FAILURE]):
             return None
         return Failure(**json.loads(self._groups.store.get(_FAILURE)))
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Whether a collective failed, and not what is computed; gloo and NCCL name themselves."""
+    if isinstance(error, torch.distributed.DistError):
+        return True
+    return isinstance(error, RuntimeError) and "gloo/transport" in str(error)
 
 
 def _present(rank: int) -> str:

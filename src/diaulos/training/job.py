@@ -13,8 +13,10 @@ from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
 from diaulos.training.evaluation import Evaluation, forwards_only
+from diaulos.training.grid import RankGrid, shards_of
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.objective import BatchSource, Objective
+from diaulos.training.precision import Precision
 from diaulos.training.stage import place_layers
 from diaulos.training.weights import OptimizerFactory
 
@@ -34,6 +36,7 @@ class TrainingJob:
     make_optimizer: OptimizerFactory
     learning_rate: LearningRateSchedule = field(default_factory=LearningRateSchedule)
     """By what the optimizer's own is multiplied."""
+    precision: Precision = Precision.FLOAT32
     clip_norm: float | None = None
     evaluation: Evaluation | None = None
     seed: int = 0
@@ -50,6 +53,7 @@ class TrainingJob:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
         place_layers(self.model, self.graph, self.plan)
+        shards_of(self.plan, self.shape)
         self._check_ties()
         if self.evaluation is not None:
             forwards_only(self.shape, self.evaluation.microbatches)
@@ -85,6 +89,11 @@ class TrainingJob:
         generator = GENERATORS[self.schedule]
         chunks = self.chunks or generator.chunks or 1
         return PipelineShape.of(self.plan, chunks=chunks, folded=generator.folded)
+
+    @cached_property
+    def grid(self) -> RankGrid:
+        """All ranks of the run."""
+        return RankGrid(shape=self.shape, shards=shards_of(self.plan, self.shape))
 
     @cached_property
     def first_schedule(self) -> Schedule:
@@ -128,6 +137,7 @@ class TrainingJob:
     def _objective(self, data: BatchSource, microbatches: int, per_update: int) -> Objective:
         return Objective(
             data=data,
+            precision=self.precision,
             microbatches=microbatches,
             microbatches_per_update=per_update,
             summed_loss=self.model.loss,

@@ -95,7 +95,13 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
     console = Console(run.job.schedule, run.job.updates)
     device = torch.device("cpu")
     try:
-        groups = make_groups(run.job.shape, store, device, timeout_seconds=run.timeout_seconds)
+        groups = make_groups(
+            run.job.shape,
+            store,
+            device,
+            shards=run.job.grid.shards,
+            timeout_seconds=run.timeout_seconds,
+        )
         train_rank(
             run.job,
             groups,

@@ -1,9 +1,10 @@
 """Who sends what to whom: the handshake of each edge, and its sends and receives."""
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from diaulos.schedules.arrivals import sends_proven_by
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
 from diaulos.training.groups import Groups
+from diaulos.training.pieces import pieces, run_of
 
 _RECEIVES_AHEAD = 2
 """Receives posted before they are needed: the next of each direction."""
@@ -37,6 +39,11 @@ class TensorForm:
         """A tensor of this form, to be filled."""
         return torch.empty(self.shape, dtype=getattr(torch, self.dtype), device=device)
 
+    @property
+    def elements(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
@@ -58,10 +65,10 @@ def shake_hands(groups: Groups, forms: Mapping[int, StageForms]) -> None:
     key = "diaulos/handshake/{}"
     message = {stage: [_view(form.input), _view(form.output)] for stage, form in forms.items()}
     groups.store.set(key.format(groups.rank), json.dumps(message))
-    views = [json.loads(groups.store.get(key.format(rank))) for rank in range(groups.shape.ranks)]
+    views = [json.loads(groups.store.get(key.format(rank))) for rank in range(groups.grid.ranks)]
     for stage in range(groups.shape.stages - 1):
-        for sender in groups.shape.ranks_of(stage):
-            for receiver in groups.shape.ranks_of(stage + 1):
+        for sender in groups.grid.ranks_of(stage):
+            for receiver in groups.grid.ranks_of(stage + 1):
                 sent = _form(views[sender][str(stage)][1])
                 expected = _form(views[receiver][str(stage + 1)][0])
                 if sent != expected:
@@ -85,9 +92,11 @@ def _form(view: tuple[list[int], str]) -> TensorForm:
 class _Posted:
     """A message under way; a send's tensor must stay as it is until its work is done."""
 
-    work: dist.Work
     tensor: Tensor
-    peer: int
+    """What is sent; or what is received, of a receive whole or this shard's run of it, flat."""
+    works: list[dist.Work]
+    """One for each shard of the peer that takes or gives a piece."""
+    peers: tuple[int, ...]
 
 
 class Links:
@@ -95,7 +104,8 @@ class Links:
 
     Receives are posted ahead, since a send only completes against a posted receive. A sent tensor
     is held until the peer is known to have it: when something arrives that the peer sends later,
-    and at the latest when its batch is updated.
+    and at the latest when its batch is updated. Between stages of several shards each byte of a
+    tensor is sent once: see `pieces`.
     """
 
     def __init__(
@@ -105,6 +115,7 @@ class Links:
         self._forms = forms
         self._board = board
         self._shape = groups.shape
+        self._shards = groups.grid.shards_of_row(groups.row)
         self._upcoming: deque[Action] = deque()
         self._receiving: dict[Action, _Posted] = {}
         self._sending: dict[Action, _Posted] = {}
@@ -113,19 +124,21 @@ class Links:
     def expect(self, schedule: Schedule) -> None:
         """Begin to receive for a schedule."""
         self._shape = schedule.shape
-        actions = schedule.actions[self._groups.rank]
+        actions = schedule.actions[self._groups.row]
         self._upcoming.extend(action for action in actions if action.kind.is_receive)
-        self._proven = sends_proven_by(schedule, self._groups.rank)
+        self._proven = sends_proven_by(schedule, self._groups.row)
         self._post_ahead()
 
     def receive(self, action: Action) -> Tensor:
-        """The tensor that a receive action waits for."""
+        """The tensor that a receive action waits for; the shards of a replica call it together."""
         posted = self._receiving.pop(action)
         self._wait(posted, action)
         self._post_ahead()
         for send in self._proven.get(action, ()):
             self._settle(send)
-        return posted.tensor
+        if self._groups.sharded is None:
+            return posted.tensor
+        return self._put_together(posted.tensor, self._form(action), action)
 
     def send(self, action: Action, tensor: Tensor) -> None:
         """Start to send a tensor; it must not be changed afterwards."""
@@ -134,10 +147,9 @@ class Links:
         if form != agreed:
             raise CheckError(f"it would send {form}, and {agreed} was agreed on for this edge")
         receive = action.matching_receive()
-        peer = self._shape.rank_of(receive.stage, receive.number)
-        tensor = tensor.contiguous()
-        work = self._start(dist.isend, tensor, peer, action)
-        self._sending[action] = _Posted(work, tensor, peer)
+        row = self._shape.rank_of(receive.stage, receive.number)
+        flat = tensor.contiguous().view(-1)
+        self._sending[action] = self._start(dist.isend, action, row, flat, first=0)
 
     def settle_batch(self, batch: int) -> None:
         """Let go of what was sent for a batch and all before it; every rank is done with it."""
@@ -153,27 +165,68 @@ class Links:
         while self._upcoming and len(self._receiving) < _RECEIVES_AHEAD:
             action = self._upcoming.popleft()
             send = action.matching_send()
-            peer = self._shape.rank_of(send.stage, send.number)
-            tensor = self._form(action).empty(self._groups.device)
-            work = self._start(dist.irecv, tensor, peer, action)
-            self._receiving[action] = _Posted(work, tensor, peer)
+            row = self._shape.rank_of(send.stage, send.number)
+            tensor, own = self._receive_into(self._form(action))
+            posted = self._start(dist.irecv, action, row, tensor.view(-1), first=own.start)
+            posted.tensor = tensor
+            self._receiving[action] = posted
+
+    def _receive_into(self, form: TensorForm) -> tuple[Tensor, range]:
+        """A tensor of this form, or the run of it that this shard receives, and which run it is."""
+        if self._groups.sharded is None:
+            return form.empty(self._groups.device), range(form.elements)
+        own = run_of(form.elements, self._shards, self._groups.shard)
+        each = len(run_of(form.elements, self._shards, 0))
+        return replace(form, shape=(each,)).empty(self._groups.device), own
+
+    def _put_together(self, run: Tensor, form: TensorForm, action: Action) -> Tensor:
+        """The whole tensor of which each shard has received a run."""
+        assert self._groups.sharded is not None
+        whole = run.new_empty(run.numel() * self._shards)
+        with self._board.waiting_for(self._groups.grid.ranks_of_row(self._groups.row)):
+            try:
+                dist.all_gather_single(whole, run, group=self._groups.sharded.computing)
+            except RuntimeError as error:
+                raise self._board.blame(str(action), error) from error
+        return whole[: form.elements].view(form.shape)
 
     def _form(self, action: Action) -> TensorForm:
         forms = self._forms[action.stage]
         return forms.output if _is_behind(action) else forms.input
 
     def _start(
-        self, operation: Callable[..., dist.Work | None], tensor: Tensor, peer: int, action: Action
-    ) -> dist.Work:
+        self,
+        operation: Callable[..., dist.Work | None],
+        action: Action,
+        row: int,
+        flat: Tensor,
+        *,
+        first: int,
+    ) -> _Posted:
+        """Begin to exchange with the ranks of a row; `flat` begins at the element `first`."""
         runs_forward = action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
         group = self._groups.forward if runs_forward else self._groups.backward
-        with self._board.waiting_for((peer,)):
-            try:
-                work = operation(tensor, peer, group=group, tag=self._tag(action))
-            except RuntimeError as error:
-                raise self._board.blame(str(action), error) from error
-        assert work is not None
-        return work
+        grid = self._groups.grid
+        exchanged = list(
+            pieces(
+                self._form(action).elements,
+                shards=self._shards,
+                shard=self._groups.shard,
+                peer_shards=grid.shards_of_row(row),
+            )
+        )
+        peers = tuple(grid.rank_at(row, piece.peer_shard) for piece in exchanged)
+        works = []
+        with self._board.waiting_for(peers):
+            for piece, peer in zip(exchanged, peers, strict=True):
+                part = flat[piece.begin - first : piece.end - first]
+                try:
+                    work = operation(part, peer, group=group, tag=self._tag(action))
+                except RuntimeError as error:
+                    raise self._board.blame(str(action), error) from error
+                assert work is not None
+                works.append(work)
+        return _Posted(flat, works, peers)
 
     def _tag(self, action: Action) -> int:
         """The same on both ends, and another for each of the messages that are under way."""
@@ -181,9 +234,10 @@ class Links:
         return (action.number * self._shape.stages + border) % _TAGS
 
     def _wait(self, posted: _Posted, action: Action) -> None:
-        with self._board.waiting_for((posted.peer,)):
+        with self._board.waiting_for(posted.peers):
             try:
-                posted.work.wait()
+                for work in posted.works:
+                    work.wait()
             except RuntimeError as error:
                 raise self._board.blame(str(action), error) from error
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from diaulos.models.layers import IGNORED, Reduction
+from diaulos.training.precision import Precision
 
 BatchSource = Callable[[int, int], tuple[Tensor, Tensor]]
 """(batch, microbatch within it) to inputs and targets; the same on every rank."""
@@ -17,6 +18,7 @@ class Objective:
     """The loss of an update, as its reduction says, over all its microbatches."""
 
     data: BatchSource
+    precision: Precision
     microbatches: int
     """Of a batch of the data."""
     microbatches_per_update: int
@@ -26,10 +28,11 @@ class Objective:
 
     def inputs(self, microbatch: int) -> Tensor:
         """What the first stage takes for a microbatch, counted through all batches."""
-        return self.data(*divmod(microbatch, self.microbatches))[0]
+        return self.precision.computed(self.data(*divmod(microbatch, self.microbatches))[0])
 
     def loss(self, outputs: Tensor, microbatch: int) -> Tensor:
         """The part of the update's loss that a microbatch adds, from the last stage's outputs."""
+        outputs = outputs.to(self.precision.updating)
         summed = self.summed_loss(outputs, self._targets(microbatch).to(outputs.device))
         return summed / self._terms(microbatch // self.microbatches_per_update)
 

@@ -21,7 +21,8 @@ from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
 from diaulos.training.resuming import load
 from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
-from diaulos.training.stage import PlacedLayer, build_stage, place_layers
+from diaulos.training.sharding import HeldParameters
+from diaulos.training.stage import PlacedLayer, StageModule, place_layers
 from diaulos.training.ties import TiedGradients
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
@@ -61,17 +62,20 @@ def train_rank(
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
     shake_hands(groups, forms)
     weights = {stage: _weights(job, placed[stage], stage, groups) for stage in groups.stages}
+    held = {stage: _held(own, groups) for stage, own in weights.items()}
     names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
     with (
-        RankRecorder(groups.rank, folder, resumed_updates=done.updates) as recorder,
+        RankRecorder(
+            groups.row, folder, shard=groups.shard, resumed_updates=done.updates
+        ) as recorder,
         _closing(FailureBoard(groups)) as board,
         _closing(
             BatchReducer(
                 groups,
                 parameters=names,
-                names={stage: own.names for stage, own in weights.items()},
-                ties=TiedGradients(groups, job),
+                held=held,
+                ties=TiedGradients(groups, job, held.values()),
             )
         ) as reducer,
         _closing(Checkpointing(job, groups, weights, checkpoints)) as checkpointing,
@@ -142,9 +146,25 @@ def _evaluate(
 def _weights(
     job: TrainingJob, layers: tuple[PlacedLayer, ...], stage: int, groups: Groups
 ) -> WeightVersions:
-    module = build_stage(job.model, layers, job.seed).to(groups.device)
+    mesh = groups.sharded.mesh if groups.sharded else None
+    module = StageModule(layers, job.seed, mesh, job.precision.computing).to(groups.device)
     kept = job.first_schedule.weight_versions[stage]
     return WeightVersions(module, kept, job.make_optimizer)
+
+
+def _held(weights: WeightVersions, groups: Groups) -> HeldParameters:
+    """The first replica speaks for its stages, and the first shard for what all have alike."""
+    spoken_for = {
+        name
+        for name, part in weights.parts.items()
+        if groups.is_first_replica and (part.dim is not None or groups.is_first_shard)
+    }
+    return HeldParameters(
+        names=weights.names,
+        parts=weights.parts,
+        shapes=weights.shapes,
+        spoken_for=frozenset(spoken_for),
+    )
 
 
 def stage_forms(
@@ -152,12 +172,12 @@ def stage_forms(
 ) -> StageForms:
     """What enters and leaves a stage, found by running the layers up to it without data."""
     inputs, _ = job.model.example(job.microbatch_size)
-    hidden: Tensor = inputs.to("meta")
+    hidden: Tensor = job.precision.computed(inputs).to("meta")
     for index, layers in enumerate(placed):
         entering = TensorForm.of(hidden)
         for layer in layers:
             with torch.device("meta"):
-                module = layer.spec.build()
+                module = layer.spec.build().to(job.precision.computing)
             try:
                 hidden = module(hidden)
             except RuntimeError as error:

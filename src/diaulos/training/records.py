@@ -37,8 +37,13 @@ class StepRecord:
 class RankRecorder:
     """Actions with their times and steps of one rank, kept, and written to a file where asked."""
 
-    def __init__(self, rank: int, folder: Path | None, *, resumed_updates: int = 0) -> None:
-        """With `resumed_updates` the file is gone on with, from so many updates on."""
+    def __init__(
+        self, rank: int, folder: Path | None, *, shard: int = 0, resumed_updates: int = 0
+    ) -> None:
+        """`rank` is that of the schedule, whose actions all its shards do.
+
+        With `resumed_updates` the file is gone on with, from so many updates on.
+        """
         self.rank = rank
         self.events: list[Event] = []
         self.steps: list[StepRecord] = []
@@ -51,7 +56,7 @@ class RankRecorder:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             mode = "a" if resumed_updates else "w"
-            self._file = record_path(folder, rank).open(mode, encoding="utf-8")
+            self._file = record_path(folder, rank, shard).open(mode, encoding="utf-8")
             if resumed_updates:
                 self._write({"resumed": resumed_updates})
 
@@ -106,9 +111,9 @@ class RankRecorder:
             self._file.write(json.dumps(line) + "\n")
 
 
-def record_path(folder: Path, rank: int) -> Path:
-    """Where a rank's record stands in a run folder."""
-    return folder / f"rank_{rank}.jsonl"
+def record_path(folder: Path, rank: int, shard: int = 0) -> Path:
+    """Where the record of a rank of the schedule, or of another of its shards, stands."""
+    return folder / (f"rank_{rank}_shard_{shard}.jsonl" if shard else f"rank_{rank}.jsonl")
 
 
 def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeline:
@@ -147,7 +152,7 @@ def _steps(lines: list[dict[str, Any]]) -> list[StepRecord]:
 
 
 def _ranks_recorded(folder: Path) -> int:
-    ranks = len(list(folder.glob("rank_*.jsonl")))
+    ranks = sum("shard" not in path.name for path in folder.glob("rank_*.jsonl"))
     if ranks == 0:
         raise InputError("has no record of a run", "it has a rank_0.jsonl", where=str(folder))
     return ranks

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
+from diaulos.training.sharding import HeldParameters
 from diaulos.training.ties import TiedGradients
 from diaulos.training.workers import Worker
 
@@ -51,8 +52,9 @@ class BatchReducer:
     """Sums batch after batch on threads of its own, beside the computations of the next batch.
 
     Every sum has a fixed order whatever the stages are: the squared norm of a parameter is
-    computed by the first replica of its stage and added to zeros from all other ranks, and two
-    replicas' gradients are added in either order with the same result.
+    computed by the one rank that speaks for it and added to zeros from all other ranks, and two
+    replicas' gradients are added in either order with the same result. Of a parameter that is
+    split over shards each adds the squared norm of its part.
     """
 
     def __init__(
@@ -60,17 +62,17 @@ class BatchReducer:
         groups: Groups,
         *,
         parameters: Sequence[str],
-        names: Mapping[int, Sequence[str]],
+        held: Mapping[int, HeldParameters],
         ties: TiedGradients,
     ) -> None:
         """Get ready to sum batches.
 
-        `parameters` are those of the whole model in order, of tied ones only their owner; `names`
-        are all parameters of each stage of this rank.
+        `parameters` are those of the whole model in order, of tied ones only their owner; `held`
+        is what this rank holds of each of its stages.
         """
         self._groups = groups
         self._ties = ties
-        self._names = names
+        self._held = held
         self._place = {name: index for index, name in enumerate(parameters)}
         # Two: under PipeDream a stage does not wait for what others have still to hand over.
         self._over_replicas = Worker("sums over replicas")
@@ -96,13 +98,16 @@ class BatchReducer:
 
     def _total(self, share: BatchShare) -> BatchTotals:
         gradients: dict[str, Tensor] = {}
+        spoken_for: set[str] = set()
         for stage, handed_over in share.stages.items():
             handed_over.summed.result()
-            gradients.update(zip(self._names[stage], handed_over.gradients, strict=True))
+            held = self._held[stage]
+            gradients.update(zip(held.names, handed_over.gradients, strict=True))
+            spoken_for |= held.spoken_for
         self._ties.sum(gradients)
         vector = torch.zeros(len(self._place) + 2, dtype=torch.float64)
-        counted = [name for name in gradients if name in self._place]
-        if self._groups.is_first_replica and counted:
+        counted = [name for name in gradients if name in self._place and name in spoken_for]
+        if counted:
             places = [self._place[name] for name in counted]
             vector[places] = squared_norms([gradients[name] for name in counted])
         vector[-2], vector[-1] = share.loss, share.busy_seconds

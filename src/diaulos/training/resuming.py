@@ -49,11 +49,15 @@ def load(stages: Iterable[WeightVersions], checkpoint: Checkpoint, model: Layere
         alive = {version: dict(weights.named(version)) for version in weights.alive}
         for name, newest in weights.named(weights.newest):
             spec, own_name = model.home(name)
-            tensors = stored(spec.name)
-            weights.optimizer.state[newest] = stored_state(tensors, own_name)
+            tensors, part = stored(spec.name), weights.parts[name]
+            weights.optimizer.state[newest] = {
+                key: part.cut(tensor).clone() if tensor.ndim else tensor
+                for key, tensor in stored_state(tensors, own_name).items()
+            }
             with torch.no_grad():
                 for version, parameters in alive.items():
-                    parameters[name].copy_(tensors[weight_key(own_name, version)])
+                    whole = tensors[weight_key(own_name, version)]
+                    parameters[name].copy_(part.cut(whole))
 
 
 def stored_state(layer: Mapping[str, Tensor], parameter: str) -> dict[str, Tensor]:

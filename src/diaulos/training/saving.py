@@ -1,12 +1,14 @@
 """When a rank writes checkpoints, and what of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from diaulos.errors import CheckError, InputError
@@ -21,7 +23,6 @@ from diaulos.training.checkpoints import (
 )
 from diaulos.training.groups import Groups
 from diaulos.training.job import TrainingJob
-from diaulos.training.stage import StageModule
 from diaulos.training.weights import WeightVersions
 from diaulos.training.workers import Worker
 
@@ -43,8 +44,8 @@ class CheckpointSettings:
 class Checkpointing:
     """One rank's part in the checkpoints of a run, written beside its computations.
 
-    The first replica of each stage writes its layers; whoever is done last completes the
-    checkpoint. Without settings nothing is written.
+    The first shard of the first replica of each stage writes its layers, put together of what all
+    shards hold; whoever is done last completes the checkpoint. Without settings nothing is written.
     """
 
     def __init__(
@@ -71,8 +72,13 @@ class Checkpointing:
         every = settings.every_batches * job.updates // job.batches
         if updates % every == 0 or updates == job.updates:
             self.finish()
-            layers, description = copies(self._weights.values(), job.model), describe(job, updates)
-            self._pending = self._worker.submit(lambda: self._write(settings, description, layers))
+            group = self._groups.sharded.computing if self._groups.sharded else None
+            layers = copies(self._weights.values(), job.model, group)
+            if self._groups.is_first_shard:
+                described = describe(job, updates)
+                self._pending = self._worker.submit(
+                    lambda: self._write(settings, described, layers)
+                )
 
     def finish(self) -> None:
         """Wait until all is written that was begun; a `CheckError` where it could not be."""
@@ -113,27 +119,38 @@ def describe(job: TrainingJob, updates: int) -> Description:
     )
 
 
-def copies(stages: Iterable[WeightVersions], model: LayeredModel) -> dict[str, dict[str, Tensor]]:
+def copies(
+    stages: Iterable[WeightVersions],
+    model: LayeredModel,
+    shards: dist.ProcessGroup | None = None,
+) -> dict[str, dict[str, Tensor]]:
     """Copies of all that a checkpoint needs of these stages, by layer.
 
-    Of tied parameters it is the owner that is saved.
+    Of tied parameters it is the owner that is saved. The shards of a replica call it together.
     """
     layers: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for weights in stages:
-        for version in weights.alive:
-            for layer, name, parameter in _owners(weights.module(version), model):
-                layers[layer][weight_key(name, version)] = parameter.detach().clone()
-        for layer, name, parameter in _owners(weights.module(weights.newest), model):
-            for key, value in weights.optimizer.state[parameter].items():
-                if value is not None:
-                    layers[layer][state_key(name, key)] = value.clone()
+        for key, name, tensor in _owned(weights, model):
+            spec, own_name = model.split(name)
+            part, shape = weights.parts[name], weights.shapes[name]
+            # Such as the number of steps: not split where the parameter is.
+            whole = part.gather(tensor, shape, shards) if tensor.ndim else tensor
+            layers[spec.name][key(own_name)] = whole.clone() if whole is tensor else whole
     return dict(layers)
 
 
-def _owners(module: StageModule, model: LayeredModel) -> Iterator[tuple[str, str, nn.Parameter]]:
-    for layer, name, parameter in module.weights():
-        if f"{layer}.{name}" not in model.ties:
-            yield layer, name, parameter
+def _owned(
+    weights: WeightVersions, model: LayeredModel
+) -> Iterator[tuple[Callable[[str], str], str, Tensor]]:
+    """The key of each tensor for the layer's name of its parameter, its parameter, and it."""
+    for version in weights.alive:
+        for name, parameter in weights.named(version):
+            if name not in model.ties:
+                yield partial(weight_key, version=version), name, parameter.detach()
+    for name, state in weights.optimizer_state().items():
+        for key, value in state.items():
+            if value is not None and name not in model.ties:
+                yield partial(state_key, key=key), name, value
 
 
 def _optimizer_name(job: TrainingJob) -> str:

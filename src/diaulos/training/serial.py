@@ -19,7 +19,7 @@ from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.job import TrainingJob
 from diaulos.training.reduction import clip_coefficient, squared_norms
 from diaulos.training.resuming import stored_state
-from diaulos.training.stage import StageModule, build_stage, place_layers
+from diaulos.training.stage import StageModule, place_layers
 
 Tensors = dict[str, Tensor]
 """By parameter name."""
@@ -47,7 +47,8 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
     depend on it).
     """
     placed = place_layers(job.model, job.graph, job.plan)
-    module = build_stage(job.model, [layer for stage in placed for layer in stage], job.seed)
+    layers = [layer for stage in placed for layer in stage]
+    module = StageModule(layers, job.seed, dtype=job.precision.computing)
     newest = dict(module.named_weights())
     stages = {f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in module.weights()}
     computing = copy.deepcopy(module)

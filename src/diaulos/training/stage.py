@@ -1,7 +1,8 @@
 """A stage as a module: its layers, one after another, some of them recomputed in the backward."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ from diaulos.models.layers import (
     run_layer,
 )
 from diaulos.planning.plan import Plan, Stage
+from diaulos.training.sharding import gather_positions, split_layer, take_positions
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,21 @@ class PlacedLayer:
 
     spec: LayerSpec
     recompute: bool
+    sequence_parallel: bool = False
+    ties: Mapping[str, tuple[LayerSpec, str]] = field(default_factory=dict)
+    """Its parameters that are one with another, with the layer of that one and its name there."""
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether each shard gives it a part of the positions."""
+        split = self.spec.tensor_split
+        return self.sequence_parallel and split is not None and split.takes_parts
+
+    @property
+    def gives_parts(self) -> bool:
+        """Whether it gives each shard a part of the positions."""
+        split = self.spec.tensor_split
+        return self.sequence_parallel and split is not None and split.gives_parts
 
 
 def place_layers(
@@ -52,42 +72,69 @@ def place_layers(
 
 
 def _place_stage(model: LayeredModel, graph: LayerGraph, stage: Stage) -> tuple[PlacedLayer, ...]:
-    if stage.tensor_parallel != 1:
-        raise InputError(
-            f"a stage has tensor-parallel degree {stage.tensor_parallel}",
-            "training runs stages of tensor-parallel degree 1",
-            "plan with --no-tensor-parallel",
-        )
-    return tuple(
-        PlacedLayer(
-            spec=model.layers[layer],
-            recompute=graph.layer(layer).option(stage.options[layer], 1).recompute,
-        )
-        for layer in stage.layers
+    return tuple(_place_layer(model, graph, layer, stage) for layer in stage.layers)
+
+
+def _place_layer(model: LayeredModel, graph: LayerGraph, layer: int, stage: Stage) -> PlacedLayer:
+    spec, degree = model.layers[layer], stage.tensor_parallel
+    option = graph.layer(layer).option(stage.options[layer], degree)
+    if degree > 1:
+        if spec.tensor_split is None:
+            raise InputError(
+                f"layer {spec.name} stands in a stage of tensor-parallel degree {degree}",
+                "it does not say how it is split",
+                "give it a tensor_split, or plan with --no-tensor-parallel",
+            )
+        spec.tensor_split.check(spec.name, degree, sequence_parallel=option.sequence_parallel)
+    return PlacedLayer(
+        spec=spec,
+        recompute=option.recompute,
+        sequence_parallel=option.sequence_parallel and degree > 1,
+        ties={
+            own: model.home(tied)
+            for tied in model.ties
+            for home, own in [model.split(tied)]
+            if home is spec
+        },
     )
 
 
-def build_stage(model: LayeredModel, placed: Sequence[PlacedLayer], seed: int) -> "StageModule":
-    """A stage of a model as it is before the first update, the same in any split."""
-    module = StageModule(placed, seed)
+def _build(
+    placed: PlacedLayer, seed: int, mesh: "DeviceMesh | None", dtype: torch.dtype
+) -> nn.Module:
+    layer = build_layer(placed.spec, seed)
     with torch.no_grad():
-        for name, parameter in module.named_weights():
-            if name in model.ties:
-                spec, owner = model.home(name)
-                parameter.copy_(build_layer(spec, seed).get_parameter(owner))
-    return module
+        for own, (owner, name) in placed.ties.items():
+            layer.get_parameter(own).copy_(build_layer(owner, seed).get_parameter(name))
+    layer.to(dtype)
+    if mesh is not None and placed.spec.tensor_split is not None:
+        split = placed.spec.tensor_split
+        split_layer(layer, split, mesh, sequence_parallel=placed.sequence_parallel)
+    return layer
 
 
 class StageModule(nn.Module):
-    """The layers of one stage, with weights drawn from (seed, layer name)."""
+    """The layers of one stage as they are before the first update, the same in any split.
 
-    def __init__(self, placed: Sequence[PlacedLayer], seed: int) -> None:
+    Weights are drawn from (seed, layer name); tied ones are those of their owner's layer. With a
+    mesh of shards, whose ranks all make it, the module is this rank's part of the stage.
+    """
+
+    def __init__(
+        self,
+        placed: Sequence[PlacedLayer],
+        seed: int,
+        mesh: "DeviceMesh | None" = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         self.seed = seed
         self.names = [layer.spec.name for layer in placed]
         self.recomputed = [layer.recompute for layer in placed]
         self._places = {name: index for index, name in enumerate(self.names)}
-        self.layers = nn.ModuleList(build_layer(layer.spec, seed) for layer in placed)
+        self._placed = placed
+        self._mesh = mesh
+        self.layers = nn.ModuleList(_build(layer, seed, mesh, dtype) for layer in placed)
 
     def forward(self, hidden: Tensor, microbatch: int) -> Tensor:
         """The output of the last layer for the input of the first.
@@ -99,10 +146,24 @@ class StageModule(nn.Module):
         return hidden
 
     def run_one(self, layer: str, hidden: Tensor, microbatch: int) -> Tensor:
-        """The output of one layer, by name."""
+        """The output of one layer, by name, for that of the layer before."""
         index = self._places[layer]
         with keyed_randomness(self.seed, microbatch, layer, hidden.device):
-            return run_layer(self.layers[index], hidden, recompute=self.recomputed[index])
+            entering = self._entering(index, hidden)
+            output = run_layer(self.layers[index], entering, recompute=self.recomputed[index])
+        is_last = index == len(self.names) - 1
+        if self._mesh is not None and is_last and self._placed[index].gives_parts:
+            return gather_positions(output, self._mesh)
+        return output
+
+    def _entering(self, index: int, hidden: Tensor) -> Tensor:
+        """What the layer before gave, in parts or whole as this layer takes it."""
+        given_parts = index > 0 and self._placed[index - 1].gives_parts
+        takes_parts = self._placed[index].takes_parts
+        if self._mesh is None or takes_parts == given_parts:
+            return hidden
+        change = take_positions if takes_parts else gather_positions
+        return change(hidden, self._mesh)
 
     def layer(self, name: str) -> nn.Module:
         """The layer of a name."""

@@ -4,15 +4,15 @@ Each stage has a copy of its own with an optimizer's state of its own. They star
 same gradient, the sum of all their gradients: so they stay equal to the bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
 from diaulos.training.job import TrainingJob
+from diaulos.training.sharding import HeldParameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,10 @@ class _TiedSet:
 class TiedGradients:
     """Sums the gradients of tied parameters. Every rank makes one, as it makes groups."""
 
-    def __init__(self, groups: Groups, job: TrainingJob) -> None:
-        self._is_first_replica = groups.is_first_replica
+    def __init__(self, groups: Groups, job: TrainingJob, held: Iterable[HeldParameters]) -> None:
+        self._speaks = groups.is_first_replica and groups.is_first_shard
+        self._beside = groups.sharded.beside if groups.sharded else None
+        self._held = {name: stage for stage in held for name in stage.names}
         self._sets = []
         ties = job.model.ties
         for owner in dict.fromkeys(ties.values()):
@@ -38,17 +40,24 @@ class TiedGradients:
     def sum(self, gradients: Mapping[str, Tensor]) -> None:
         """Replace the gradients of tied parameters, out of this rank's, by their sums.
 
-        They have been summed over replicas before: the first replica of each stage speaks for it.
+        They have been summed over replicas before: the first shard of the first replica of each
+        stage speaks for it. They are put together of the parts of all shards, since the stages
+        may split them differently.
         """
         for tied in self._sets:
-            own = [gradients[name] for name in tied.names if name in gradients]
+            own = [name for name in tied.names if name in gradients]
             if not own:
                 continue
-            total = own[0].clone()
-            for gradient in own[1:]:
-                total += gradient
+            total = self._whole(own[0], gradients[own[0]]).clone()
+            for name in own[1:]:
+                total += self._whole(name, gradients[name])
             if tied.group is not None:
-                if not self._is_first_replica:
+                if not self._speaks:
                     total.zero_()
                 dist.all_reduce(total, group=tied.group)
-            torch._foreach_copy_(own, [total] * len(own))
+            for name in own:
+                gradients[name].copy_(self._held[name].parts[name].cut(total))
+
+    def _whole(self, name: str, gradient: Tensor) -> Tensor:
+        held = self._held[name]
+        return held.parts[name].gather(gradient, held.shapes[name], self._beside)

@@ -173,7 +173,7 @@ class Updater:
             gradient_norm=totals.gradient_norm,
             step_seconds=step_seconds,
             tokens_per_second=self._tokens_per_update / step_seconds,
-            bubble_fraction=1.0 - totals.busy_seconds / (self._groups.shape.ranks * step_seconds),
+            bubble_fraction=1.0 - totals.busy_seconds / (self._groups.grid.ranks * step_seconds),
             weight_versions=max(held.peak_alive for held in weights),
             in_flight=self._recorder.peak_in_flight,
         )

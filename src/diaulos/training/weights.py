@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from diaulos.errors import CheckError
+from diaulos.training.sharding import own_gradient, own_parameter, part_of
 from diaulos.training.stage import StageModule
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
@@ -41,12 +42,18 @@ class WeightVersions:
 
     def __init__(self, module: StageModule, kept: int, make_optimizer: OptimizerFactory) -> None:
         self._banks = [module, *(copy.deepcopy(module) for _ in range(kept - 1))]
-        self._parameters = [list(bank.parameters()) for bank in self._banks]
+        self._computing = [list(bank.parameters()) for bank in self._banks]
+        self._parameters = [list(map(own_parameter, weights)) for weights in self._computing]
+        """Of what this rank holds of each, on the same storage as those that compute."""
         self._leases: Counter[int] = Counter()
         self.newest = 0
         self.peak_alive = 1
         """The most versions that were newest or leased at a time."""
         self.names = [name for name, _ in module.named_weights()]
+        self.parts = dict(zip(self.names, map(part_of, self._computing[0]), strict=True))
+        """Which part of each parameter this rank holds."""
+        self.shapes = {name: tuple(weight.shape) for name, weight in module.named_weights()}
+        """The shapes of the whole parameters."""
         self.optimizer = make_optimizer(self._parameters[0])
         self._learning_rate = self.optimizer.param_groups[0]["lr"]
 
@@ -88,10 +95,11 @@ class WeightVersions:
     def take_gradients(self, version: int) -> list[Tensor]:
         """The gradients accumulated on a version, which has none afterwards.
 
-        Raises `CheckError` naming the parameters that have none: training would silently leave
-        them as they are.
+        They are those of what this rank holds; all shards of a replica call it. Raises
+        `CheckError` naming the parameters that have none: training would silently leave them as
+        they are.
         """
-        parameters = self._parameters[version % self.kept]
+        parameters = self._computing[version % self.kept]
         gradients = [parameter.grad for parameter in parameters]
         missing = [
             name for name, gradient in zip(self.names, gradients, strict=True) if gradient is None
@@ -100,7 +108,11 @@ class WeightVersions:
             raise CheckError(f"no gradient reached {', '.join(missing[:10])}")
         for parameter in parameters:
             parameter.grad = None
-        return [gradient for gradient in gradients if gradient is not None]
+        return [
+            own_gradient(parameter, gradient)
+            for parameter, gradient in zip(parameters, gradients, strict=True)
+            if gradient is not None
+        ]
 
     def update(self, gradients: Sequence[Tensor], *, learning_rate_share: float = 1.0) -> None:
         """Make the next version from the newest one and the gradients given."""
@@ -121,8 +133,8 @@ class WeightVersions:
         self.newest += 1
 
     def named(self, version: int) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters of a version that is alive, by their name in the whole model."""
-        return self.module(version).named_weights()
+        """What this rank holds of a version that is alive, by the names in the whole model."""
+        yield from zip(self.names, self._parameters[version % self.kept], strict=True)
 
     def optimizer_state(self) -> dict[str, dict[str, Tensor]]:
         """The optimizer's tensors by parameter name."""
