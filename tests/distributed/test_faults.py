@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from diaulos.models.gpt import Embedding, GPTConfig, summed_cross_entropy
 from diaulos.models.layers import LayerSpec
+from diaulos.models.tensor_split import TensorSplit
 from diaulos.pricing.processes import LocalRank, RankError, join_group, run_ranks
 from diaulos.training.failures import RunError
 from diaulos.training.groups import make_groups
@@ -60,7 +61,13 @@ def _run(
     rank: LocalRank, job: TrainingJob, happen: Callable[[], None], folder: Path, patience: float
 ) -> str:
     store = join_group(rank)
-    groups = make_groups(job.shape, store, torch.device("cpu"), timeout_seconds=patience)
+    groups = make_groups(
+        job.shape,
+        store,
+        torch.device("cpu"),
+        shards=job.grid.shards,
+        timeout_seconds=patience,
+    )
     message = "it ended well"
     try:
         train_rank(job, groups, observe_step=_Fault(happen, rank.rank))
@@ -100,6 +107,20 @@ def test_a_rank_that_dies_stops_all_with_its_name(schedule, happen, reason, tmp_
     assert set(messages) >= set(range(RANKS)) - {CULPRIT}
     for message in messages.values():
         assert f"rank {CULPRIT} (stage {CULPRIT})" in message.splitlines()[0]
+        assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("happen", "reason"), [(_raise, "the disk is on fire"), (_kill, "no longer answers")]
+)
+def test_a_shard_that_dies_stops_all_with_its_name(happen, reason, tmp_path):
+    """The other shard, which loses it in the middle of a layer, names it and not itself."""
+    job = toy_job("1f1b", (1, 1), 2, shards=(2, 2))
+    messages = _messages(job, happen, tmp_path)
+
+    assert set(messages) >= set(range(RANKS)) - {CULPRIT}
+    for message in messages.values():
+        assert f"rank {CULPRIT} (stage 1, shard 0)" in message.splitlines()[0]
         assert reason in message
 
 
@@ -178,19 +199,26 @@ def _infinite_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return summed_cross_entropy(outputs, targets) * float("inf")
 
 
-def _job_with(place: int, layer: type[nn.Module], schedule: str) -> TrainingJob:
-    """Two stages; token 0 is large, and the layer of this place is another, which is called odd."""
+def _job_with(
+    place: int, layer: type[nn.Module], schedule: str, shards: tuple[int, ...] = (1, 1)
+) -> TrainingJob:
+    """Two stages, or one of two shards, with one more layer at this place, which is called odd.
+
+    Token 0 is large.
+    """
     job = toy_job(schedule, (1, 1), 2)
     _, *rest = job.model.layers
     layers = [LayerSpec(name="embedding", build=partial(_LargeToken, CONFIG)), *rest]
     layers.insert(place, LayerSpec(name="odd", build=layer))
-    model = replace(job.model, layers=tuple(layers))
-    plan = plan_of(len(layers), (1, 1), 2)
+    split = [replace(spec, tensor_split=spec.tensor_split or TensorSplit()) for spec in layers]
+    model = replace(job.model, layers=tuple(split))
+    plan = plan_of(len(layers), (1,) * len(shards), 2, shards=shards)
     return replace(job, model=model, graph=graph_of(model), plan=plan, data=_OneLargeMicrobatch())
 
 
 def _not_finite(rank: LocalRank, job: TrainingJob) -> str:
-    groups = make_groups(job.shape, join_group(rank), torch.device("cpu"))
+    store = join_group(rank)
+    groups = make_groups(job.shape, store, torch.device("cpu"), shards=job.grid.shards)
     try:
         train_rank(job, groups)
     except RunError as error:
@@ -206,6 +234,9 @@ NOT_FINITE = {
     "batch 0": _job_with(3, _Root, "zb-h1"),
     "UPDATE0: the gradient is not finite in 2 parameters: embedding.positions, "
     "embedding.tokens.weight": _job_with(1, _Root, "2bw"),
+    ") failed in 0F3@0: the output of layer odd is not finite for microbatch 1 of batch 1": (
+        _job_with(3, _Cube, "2bw", shards=(2,))
+    ),
     "rank 1 (stage 1) failed in 1F0@0: the loss is not finite for microbatch 0 of batch 0": replace(
         LOSS_JOB, model=replace(LOSS_JOB.model, loss=_infinite_loss)
     ),

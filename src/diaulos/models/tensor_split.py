@@ -26,7 +26,7 @@ class Split(Enum):
 class TensorSplit:
     """How a layer is split over the shards of a stage: its own tensor-parallel plan."""
 
-    modules: Mapping[str, Split]
+    modules: Mapping[str, Split] = field(default_factory=dict)
     """By the name of the module within the layer; all others are whole on every shard."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """What a tensor-parallel degree must divide, such as the heads, by its name in messages."""
