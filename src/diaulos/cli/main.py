@@ -30,6 +30,8 @@ def make_app() -> App:
     for name, summary in (
         ("demo", "Profile, plan, simulate and train a small GPT on this machine."),
         ("profile", "Measure the layers of a GPT on this machine."),
+        ("estimate", "Step time and memory of one given configuration, without running it."),
+        ("validate", "Recompute published measurements, and say how far off the estimates are."),
         ("plan", "Find the fastest plan for a layer graph on a cluster."),
         ("frontier", "The best time against devices, or against their memory."),
         ("compare", "Planners and ablations side by side on one problem."),

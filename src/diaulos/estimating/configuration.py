@@ -88,6 +88,20 @@ class Configuration:
         return 2 if self.schedule == "2bw" else 1
 
     @property
+    def gathers_each_microbatch(self) -> bool:
+        """Whether parameters that are spread over replicas are gathered for each microbatch.
+
+        In a pipeline they are once for each step, and stay whole with their gradients until its
+        end, as torchtitan does it: gathering them again and again would take longer than it saves.
+        """
+        return self.sharding is Sharding.PARAMETERS and self.degrees.pipeline == 1
+
+    @property
+    def gathers_each_step(self) -> bool:
+        """Whether they are gathered once for each step."""
+        return self.sharding is Sharding.PARAMETERS and self.degrees.pipeline > 1
+
+    @property
     def layer_options(self) -> LayerOptions:
         """How each layer is run."""
         return LayerOptions(

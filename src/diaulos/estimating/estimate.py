@@ -7,11 +7,14 @@ from diaulos.clusters.cluster import Cluster
 from diaulos.estimating.configuration import Configuration, Model, check_fits
 from diaulos.estimating.memory import RankMemory, rank_memory
 from diaulos.estimating.parts import StepParts, step_parts
-from diaulos.estimating.pipeline import PipelineRun, run_pipeline, steady_pipeline
+from diaulos.estimating.pipeline import PipelineRun, Simulators, run_pipeline, steady_pipeline
 from diaulos.estimating.prices import Pricer, StagePrice, border_links
 from diaulos.estimating.stages import split_layers
 from diaulos.models.operations import ModelOperations
 from diaulos.pricing.analytic.groups import Groups, rank_groups
+
+_DRIVER_BYTES = 2.0**30
+"""Half a GiB of CUDA's context, and as much of NCCL's buffers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +82,14 @@ class Estimate:
         return max(memory.total for memory in self.memory)
 
     @property
+    def driver_bytes(self) -> float:
+        """What driver and libraries take of a device before anything is allocated."""
+        return _DRIVER_BYTES
+
+    @property
     def fits(self) -> bool:
         """Whether every device has the memory."""
-        return self.memory_bytes <= self.cluster.largest_memory_bytes
+        return self.memory_bytes + self.driver_bytes <= self.cluster.largest_memory_bytes
 
     def _flops_per_second(self, flops: float) -> float:
         """Of so many FLOPs a microbatch."""
@@ -89,15 +97,23 @@ class Estimate:
         return flops * count / self.step_seconds / self.devices
 
 
-def estimate(model: Model, cluster: Cluster, configuration: Configuration) -> Estimate:
-    """Price one configuration; an `InputError` where it does not fit the model or the cluster."""
+def estimate(
+    model: Model,
+    cluster: Cluster,
+    configuration: Configuration,
+    simulators: Simulators | None = None,
+) -> Estimate:
+    """Price one configuration; an `InputError` where it does not fit the model or the cluster.
+
+    Estimates that share `simulators` make equal schedules once.
+    """
     operations = model(configuration.workload)
     check_fits(configuration, operations, cluster)
     groups = rank_groups(cluster, configuration.degrees)
     pricer = Pricer(configuration, groups)
     layers = split_layers(operations, configuration.stages, configuration.blocks_per_stage)
     stages = tuple(pricer.stage(some) for some in layers)
-    run = _run(configuration, cluster, groups, stages)
+    run = _run(configuration, cluster, groups, stages, simulators or Simulators())
     return Estimate(
         configuration=configuration,
         operations=operations,
@@ -115,13 +131,19 @@ def _run(
     cluster: Cluster,
     groups: Groups,
     stages: Sequence[StagePrice],
+    simulators: Simulators,
 ) -> PipelineRun:
     costs = [stage.costs() for stage in stages]
     links = border_links(configuration, cluster, groups, stages[0].output_bytes)
     depth = configuration.degrees.pipeline
     if configuration.schedule == "2bw" and depth > 1:
         return steady_pipeline(
-            "2bw", depth=depth, microbatches=configuration.microbatches, costs=costs, links=links
+            "2bw",
+            depth=depth,
+            microbatches=configuration.microbatches,
+            costs=costs,
+            links=links,
+            simulators=simulators,
         )
     return run_pipeline(
         configuration.schedule,
@@ -130,4 +152,5 @@ def _run(
         microbatches=configuration.microbatches,
         costs=costs,
         links=links,
+        simulators=simulators,
     )

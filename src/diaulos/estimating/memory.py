@@ -7,7 +7,7 @@ from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.prices import StagePrice
 from diaulos.pricing.analytic.account import StateBytes
 
-_RESERVE_SHARE = 0.05
+_RESERVE_SHARE = 0.1
 """What the allocator holds beyond what is asked for, of all that comes and goes: blocks cut too
 large and gaps between them."""
 

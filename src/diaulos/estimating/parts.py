@@ -88,7 +88,7 @@ def _reduction_seconds(
 
     Later places are done with their last backward before, and have so much more time.
     """
-    if configuration.sharding is Sharding.PARAMETERS or configuration.degrees.replicas == 1:
+    if configuration.gathers_each_microbatch or configuration.degrees.replicas == 1:
         return 0.0
     late = 0.0
     drained = 0.0

@@ -28,6 +28,20 @@ _ROUNDS = 4
 """Rounds of one microbatch a position after which a flushed pipeline only repeats itself."""
 
 
+class Simulators:
+    """Schedules made ready to be simulated, each made once for all estimates that share this."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, PipelineShape, int], Simulator] = {}
+
+    def of(self, name: str, shape: PipelineShape, batches: int = 1) -> Simulator:
+        """The schedule of this name, as configurations call it."""
+        key = (name, shape, batches)
+        if key not in self._made:
+            self._made[key] = Simulator(generate(GENERATOR_NAMES[name], shape, batches))
+        return self._made[key]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
     """What a batch comes to."""
@@ -48,6 +62,7 @@ def run_pipeline(
     microbatches: int,
     costs: Sequence[StageCosts],
     links: Sequence[Link],
+    simulators: Simulators,
 ) -> PipelineRun:
     """Simulate a schedule of `depth` positions with these costs of stages and links of borders."""
     if depth == 1 and chunks == 1:
@@ -57,10 +72,10 @@ def run_pipeline(
         return PipelineRun(seconds=seconds, seconds_without_messages=seconds, peak_bytes=(held,))
     repeats, kept = _repeated(name, depth, microbatches)
     shape = PipelineShape(replicas=(1,) * depth, microbatches=kept, chunks=chunks)
-    runs = [_simulator(name, shape)]
+    runs = [simulators.of(name, shape)]
     if repeats:
         longer = PipelineShape(replicas=(1,) * depth, microbatches=kept + depth, chunks=chunks)
-        runs.append(_simulator(name, longer))
+        runs.append(simulators.of(name, longer))
     free = [Link()] * len(links)
     seconds, bare = (
         _extrapolated([run.makespan_seconds(costs, some) for run in runs], repeats)
@@ -74,13 +89,17 @@ def run_pipeline(
 
 
 def steady_pipeline(
-    name: str, *, depth: int, microbatches: int, costs: Sequence[StageCosts], links: Sequence[Link]
+    name: str,
+    *,
+    depth: int,
+    microbatches: int,
+    costs: Sequence[StageCosts],
+    links: Sequence[Link],
+    simulators: Simulators,
 ) -> PipelineRun:
     """Of a schedule that never flushes: what one more batch adds when the pipeline is full."""
     shape = PipelineShape(replicas=(1,) * depth, microbatches=microbatches)
-    shorter, longer = (
-        Simulator(generate(GENERATOR_NAMES[name], shape, batches)) for batches in (3, 4)
-    )
+    shorter, longer = (simulators.of(name, shape, batches) for batches in (3, 4))
     free = [Link()] * len(links)
     seconds, bare = (
         longer.makespan_seconds(costs, some) - shorter.makespan_seconds(costs, some)
@@ -107,10 +126,6 @@ def _extrapolated(seconds: Sequence[float], repeats: int) -> float:
         return seconds[0]
     shorter, longer = seconds
     return shorter + repeats * (longer - shorter)
-
-
-def _simulator(name: str, shape: PipelineShape) -> Simulator:
-    return Simulator(generate(GENERATOR_NAMES[name], shape, 1))
 
 
 def _peaks(schedule: Schedule, costs: Sequence[StageCosts]) -> tuple[float, ...]:

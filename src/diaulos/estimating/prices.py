@@ -95,7 +95,7 @@ class Pricer:
     def _gathering(
         self, operations: list[LayerOperations], seconds: list[LayerSeconds]
     ) -> LayerSeconds:
-        if self._configuration.sharding is not Sharding.PARAMETERS:
+        if not self._configuration.gathers_each_microbatch:
             return NO_SECONDS
         precision = self._configuration.precision
         sharded = [
@@ -118,17 +118,21 @@ class Pricer:
         ).count
 
     def _buffer_bytes(self, operations: list[LayerOperations]) -> float:
-        """What is being sent and received, and the parameters that are whole for a moment.
+        """What is being sent and received, and parameters that are gathered from their shares.
 
-        Those are of two blocks, one computing and one coming, with the gradients of one on their
-        way, and the ends of the model, which stay whole from forward to backward.
+        Gathered for each microbatch, these are of two blocks, one computing and one coming, with
+        the gradients of one on their way, and the ends of the model, which stay whole from forward
+        to backward. Gathered for each step they are all, with their gradients.
         """
         size = 0.0
         if self._configuration.stages > 1:
             passing = {self._output_bytes(operations[-1]), self._input_bytes(operations[0])}
             size += 2 * sum(passing)
-        if self._configuration.sharding is Sharding.PARAMETERS:
-            precision = self._configuration.precision
+        precision = self._configuration.precision
+        if self._configuration.gathers_each_step:
+            count = sum(map(self._parameter_count, operations))
+            size += count * (precision.parameter_bytes + precision.gradient_bytes)
+        if self._configuration.gathers_each_microbatch:
             counts = [(some.recomputable, self._parameter_count(some)) for some in operations]
             block = max((count for inner, count in counts if inner), default=0.0)
             ends = sum(count for inner, count in counts if not inner)

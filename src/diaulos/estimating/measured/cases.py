@@ -14,6 +14,7 @@ from diaulos.documents import read_text
 from diaulos.errors import InputError
 from diaulos.estimating.configuration import Configuration, Model
 from diaulos.estimating.estimate import Estimate, estimate
+from diaulos.estimating.pipeline import Simulators
 from diaulos.models.decoders.operations import decoder_operations
 from diaulos.models.decoders.sizes import DecoderSizes
 
@@ -97,10 +98,10 @@ def is_held_out(index: int) -> bool:
     return index % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1
 
 
-def compare_case(case: Case) -> list[Comparison]:
+def compare_case(case: Case, simulators: Simulators) -> list[Comparison]:
     """What the estimate says of a case, number by number."""
     try:
-        found = estimate(case.model, case.cluster, case.configuration)
+        found = estimate(case.model, case.cluster, case.configuration, simulators)
     except InputError as error:
         raise error.at(case.label) from None
     return [

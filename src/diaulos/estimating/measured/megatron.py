@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from diaulos.clusters.cluster import Cluster
 from diaulos.clusters.expression import parse_cluster
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import Estimate
@@ -78,7 +79,17 @@ def read_vtrain(file: Path) -> Iterator[Case]:
             measured=float(row["iter_time_ms"]) / 1e3,
             predicted=step_seconds,
         )
-        yield _case(filled, index, _OLD, check)
+        case = _case(filled, index, _OLD, check)
+        yield replace(case, cluster=_four_adapters(case.cluster))
+
+
+def _four_adapters(cluster: Cluster) -> Cluster:
+    """Nodes with an adapter of 200 Gb/s for two devices; the DGX A100 has one for each.
+
+    vTrain's cluster had four; its rows with 16 devices a tensor-parallel group move as much.
+    """
+    rate = cluster.link.bandwidth_bytes_per_second / 2
+    return replace(cluster, link=replace(cluster.link, bandwidth_bytes_per_second=rate))
 
 
 def read_seqpar(file: Path) -> Iterator[Case]:

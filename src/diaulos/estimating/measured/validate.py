@@ -1,6 +1,6 @@
 """All measured files of a folder, recomputed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from diaulos.estimating.measured.megatron import (
 )
 from diaulos.estimating.measured.torchtitan import read_torchtitan
 from diaulos.estimating.measured.vocabulary import read_vocabulary
+from diaulos.estimating.pipeline import Simulators
 
 READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = MappingProxyType(
     {
@@ -29,12 +30,27 @@ READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = MappingProxyType(
 """By the names of the files."""
 
 
+_ALTERNATIVES = ("vtrain_a100_multinode.csv",)
+"""Files whose groups are ways to train the same batch of one model on one cluster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileComparison:
     """A file and what the estimates say of its rows."""
 
     name: str
     comparisons: tuple[Comparison, ...]
+
+    def excess(self, group: str) -> float | None:
+        """By how much the row of a group that the estimates rank first is above the measured best.
+
+        None where rows are not alternatives.
+        """
+        rows = [row for row in self.comparisons if row.group == group]
+        if self.name not in _ALTERNATIVES or not rows:
+            return None
+        first = min(rows, key=lambda row: row.predicted)
+        return first.measured / min(row.measured for row in rows) - 1
 
 
 def validate_folder(folder: Path) -> tuple[FileComparison, ...]:
@@ -45,11 +61,12 @@ def validate_folder(folder: Path) -> tuple[FileComparison, ...]:
             f"{folder} has no measured file that is known",
             f"known are {', '.join(READERS)}",
         )
+    simulators = Simulators()
     return tuple(
-        FileComparison(name=name, comparisons=_compare(list(READERS[name](file))))
+        FileComparison(name=name, comparisons=_compare(READERS[name](file), simulators))
         for name, file in known
     )
 
 
-def _compare(cases: Sequence[Case]) -> tuple[Comparison, ...]:
-    return tuple(comparison for case in cases for comparison in compare_case(case))
+def _compare(cases: Iterator[Case], simulators: Simulators) -> tuple[Comparison, ...]:
+    return tuple(comparison for case in cases for comparison in compare_case(case, simulators))

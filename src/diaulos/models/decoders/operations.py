@@ -227,8 +227,8 @@ def _loss(model: DecoderSizes, workload: Workload) -> LayerOperations:
         ),
         saved=(SavedTensor(name="softmax", bytes=scores * _LOSS_BYTES, region=Region.SPLIT),),
         temporary=(
-            SavedTensor(name="scores", bytes=scores * element_bytes, region=Region.SPLIT),
-            SavedTensor(name="gradient", bytes=scores * _LOSS_BYTES, region=Region.SPLIT),
+            SavedTensor(name="share_gradient", bytes=scores * _LOSS_BYTES, region=Region.SPLIT),
+            SavedTensor(name="score_gradient", bytes=scores * _LOSS_BYTES, region=Region.SPLIT),
         ),
         input_bytes=scores * element_bytes,
         output_bytes=0.0,
