@@ -40,6 +40,7 @@ def make_app() -> App:
         ("simulate", "Simulate schedules of a plan, or of equal stages for learning."),
         ("train", "Train what a run file says."),
         ("clusters", "List the devices that clusters can be made of."),
+        ("calibrate", "Measure this machine, so that prices follow from it."),
     ):
         app.command(f"diaulos.cli.{name}:{name}", name=name, help=summary)
     trace = App(name="trace", help="What planned and measured timelines tell.")

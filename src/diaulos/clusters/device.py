@@ -87,6 +87,20 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What large tensors cost a CPU: the system gives and takes their memory page by page."""
+
+    least_bytes: float
+    """Of a tensor whose memory the allocator does not keep for the next one."""
+    bytes_per_second: float
+    """At which its pages come."""
+
+    def __post_init__(self) -> None:
+        check_amount("least_bytes", self.least_bytes)
+        check_above_zero("bytes_per_second", self.bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Where a figure comes from."""
 
@@ -110,6 +124,8 @@ class Device:
     launch_seconds: float
     """What every operation takes beside its work: to start, and until the last part is done."""
     efficiency: Efficiency
+    allocation: Allocation | None = None
+    """None where the allocator keeps all memory, as those of accelerators do."""
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from diaulos.clusters.device import Device, Efficiency, PeakRates, Source, Tile
+from diaulos.clusters.device import Allocation, Device, Efficiency, PeakRates, Source, Tile
 from diaulos.documents import Value
 from diaulos.units import parse_bandwidth, parse_bytes
 
@@ -14,7 +14,7 @@ FIGURES = ("peak", "memory", "memory_bandwidth", "units", "launch_seconds", "til
 
 def parse_device(value: Value, extras: tuple[str, ...] = ()) -> Device:
     """The device of a table; `extras` are keys that it may have besides, for others to read."""
-    stated = value.fields(("name", *FIGURES), ("sources", *extras))
+    stated = value.fields(("name", *FIGURES), ("allocation", "sources", *extras))
     with value.context():
         return Device(
             name=stated["name"].text(),
@@ -25,13 +25,14 @@ def parse_device(value: Value, extras: tuple[str, ...] = ()) -> Device:
             tiles=tuple(_parse_tile(each) for each in stated["tiles"].items()),
             launch_seconds=stated["launch_seconds"].number(),
             efficiency=Efficiency(**_numbers(stated["efficiency"], Efficiency, required=True)),
+            allocation=_parse_allocation(stated["allocation"]) if "allocation" in stated else None,
             sources=_parse_sources(stated["sources"]) if "sources" in stated else (),
         )
 
 
 def device_document(device: Device) -> dict[str, Any]:
     """A device as JSON and TOML hold it, sizes in bytes and rates in bytes per second."""
-    document = {
+    document: dict[str, Any] = {
         "name": device.name,
         "memory": device.memory_bytes,
         "memory_bandwidth": device.memory_bandwidth_bytes_per_second,
@@ -41,6 +42,11 @@ def device_document(device: Device) -> dict[str, Any]:
         "peak": _stated(device.peak),
         "efficiency": _stated(device.efficiency),
     }
+    if device.allocation is not None:
+        document["allocation"] = {
+            "least": device.allocation.least_bytes,
+            "bandwidth": device.allocation.bytes_per_second,
+        }
     sources = {source.figure: source.text for source in device.sources}
     return document | ({"sources": sources} if sources else {})
 
@@ -64,8 +70,16 @@ def _parse_tile(value: Value) -> Tile:
     )
 
 
+def _parse_allocation(value: Value) -> Allocation:
+    stated = value.fields(("least", "bandwidth"))
+    return Allocation(
+        least_bytes=stated["least"].parsed(parse_bytes),
+        bytes_per_second=stated["bandwidth"].parsed(parse_bandwidth),
+    )
+
+
 def _parse_sources(value: Value) -> tuple[Source, ...]:
-    stated = value.fields((), FIGURES)
+    stated = value.fields((), (*FIGURES, "allocation"))
     return tuple(Source(figure=figure, text=text.text()) for figure, text in stated.items())
 
 

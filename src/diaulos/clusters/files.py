@@ -6,6 +6,7 @@ where they are not stated, or in a table of its own.
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from diaulos.clusters.catalogue import known_device
@@ -173,7 +174,14 @@ def link_document(link: Link) -> dict[str, Any]:
     }
 
 
-_COMMENTS: Mapping[str, str] = {
-    "memory": '  # bytes of each device; text such as "80GB" works too',
-    "bandwidth": "  # bytes per second, one way",
-}
+_MEMORY = 'bytes of each device; text such as "80GB" works too'
+_BANDWIDTH = "bytes per second, one way"
+_COMMENTS: Mapping[tuple[str, ...], str] = MappingProxyType(
+    {
+        ("memory",): _MEMORY,
+        ("groups", "memory"): _MEMORY,
+        ("bandwidth",): _BANDWIDTH,
+        ("link", "bandwidth"): _BANDWIDTH,
+        ("groups", "link", "bandwidth"): _BANDWIDTH,
+    }
+)

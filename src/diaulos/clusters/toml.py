@@ -5,18 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def toml_text(document: Mapping[str, Any], comments: Mapping[str, str]) -> str:
-    """A document as TOML; values with a key in `comments` get that text behind them.
+def toml_text(document: Mapping[str, Any], comments: Mapping[tuple[str, ...], str]) -> str:
+    """A document as TOML; values whose keys from the top are in `comments` get that text behind.
 
     Within a table, plain values come before tables, as TOML wants it.
     """
     return _table(document, (), comments)
 
 
-def _table(table: Mapping[str, Any], path: tuple[str, ...], comments: Mapping[str, str]) -> str:
+def _table(
+    table: Mapping[str, Any], path: tuple[str, ...], comments: Mapping[tuple[str, ...], str]
+) -> str:
     plain = {key: value for key, value in table.items() if not _is_table(value)}
     text = "".join(
-        f"{key} = {_scalar(value)}{comments.get(key, '')}\n" for key, value in plain.items()
+        f"{key} = {_scalar(value)}{_comment(comments.get((*path, key)))}\n"
+        for key, value in plain.items()
     )
     for key, value in table.items():
         if isinstance(value, Mapping):
@@ -27,6 +30,10 @@ def _table(table: Mapping[str, Any], path: tuple[str, ...], comments: Mapping[st
             for each in value:
                 text += f"\n[[{'.'.join(inner)}]]\n" + _table(each, inner, comments)
     return text
+
+
+def _comment(text: str | None) -> str:
+    return "" if text is None else f"  # {text}"
 
 
 def _is_table(value: object) -> bool:

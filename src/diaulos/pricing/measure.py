@@ -93,7 +93,7 @@ def _measure(rank: LocalRank, work: _Work) -> _Measured:
     return _Measured(
         sizes=measure_sizes(chain),
         times=measure_times(chain, work.repetitions),
-        device_name=_device_name(chain.device),
+        device_name=device_name(chain.device),
         optimizer_name=_optimizer_name(chain),
     )
 
@@ -165,9 +165,10 @@ def _device_of(rank: LocalRank, name: str) -> torch.device:
     return torch.device(device.type, rank.rank)
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """What the machine says of a device."""
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+        return torch.cuda.getdevice_name(device)
     if device.type == "cpu":
         return f"cpu ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
     return device.type

@@ -31,6 +31,9 @@ _BACKWARD_PRODUCTS = 5
 _SCORE_PASSES = {Direction.FORWARD: 2, Direction.BACKWARD: 3}
 """How often the scores are read or written: the softmax reads the scores and writes the shares;
 its backward reads the shares and their gradient and writes the scores' gradient."""
+_FUSED_DROPOUT = 1.3
+"""What drawing random numbers in the kernel stretches fused attention by; set by the stages of
+vocab_stage_times_pp8.csv (docs/prices.md), whose model has dropout."""
 _DROPOUT_PASSES = {Direction.FORWARD: 2.5, Direction.BACKWARD: 2.5}
 """Of dropout on the shares, the mask of one byte included."""
 
@@ -69,6 +72,7 @@ def attention_seconds(
     if kind is AttentionKind.FLASH:
         block = device.efficiency.attention_block
         pairs = count * _computed_pairs(block, queries, keys, causal=causal, window=window)
+        pairs *= _FUSED_DROPOUT if dropout else 1.0
         return _fused_seconds(device, pairs, (head_size + value_size) / 2, dtype, direction)
     products = 1 if direction is Direction.FORWARD else 2
     scores = matrix_product_seconds(

@@ -9,6 +9,10 @@ import math
 
 from diaulos.clusters.device import Device, DType, Tile
 
+_RESULT_SHARE = 1 / 3
+"""Of the bytes that a launch moves, those of a result that it makes: a sum reads two tensors and
+writes one."""
+
 
 def matrix_product_seconds(
     device: Device, *, rows: float, inner: float, columns: float, dtype: DType, count: float = 1
@@ -22,14 +26,17 @@ def matrix_product_seconds(
     )
     elements = rows * inner + inner * columns + rows * columns
     traffic = _streaming_seconds(device, count * elements * dtype.bytes)
-    return device.launch_seconds + max(compute, traffic)
+    allocation = _allocation_seconds(device, count * rows * columns * dtype.bytes)
+    return device.launch_seconds + max(compute, traffic) + allocation
 
 
 def memory_bound_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
     """Seconds of work that reads and writes `size_bytes` in all, in equal launches."""
     if size_bytes == 0:
         return 0.0
-    return launches * device.launch_seconds + _streaming_seconds(device, size_bytes)
+    result_bytes = size_bytes * _RESULT_SHARE / launches
+    each = device.launch_seconds + _allocation_seconds(device, result_bytes)
+    return launches * each + _streaming_seconds(device, size_bytes)
 
 
 def optimizer_seconds(device: Device, *, size_bytes: float, launches: int = 1) -> float:
@@ -57,3 +64,11 @@ def _tiled_seconds(
 
 def _streaming_seconds(device: Device, size_bytes: float) -> float:
     return size_bytes / (device.memory_bandwidth_bytes_per_second * device.efficiency.memory)
+
+
+def _allocation_seconds(device: Device, result_bytes: float) -> float:
+    """Of getting the memory of a result, where the system must give it page by page."""
+    allocation = device.allocation
+    if allocation is None or result_bytes < allocation.least_bytes:
+        return 0.0
+    return result_bytes / allocation.bytes_per_second

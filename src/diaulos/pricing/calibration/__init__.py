@@ -1,0 +1,1 @@
+"""A device described by measuring it."""
