@@ -168,7 +168,7 @@ def _device_of(rank: LocalRank, name: str) -> torch.device:
 def device_name(device: torch.device) -> str:
     """What the machine says of a device."""
     if device.type == "cuda":
-        return torch.cuda.getdevice_name(device)
+        return torch.cuda.get_device_name(device)
     if device.type == "cpu":
         return f"cpu ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
     return device.type

@@ -66,7 +66,7 @@ def calibrate_cpu(
             memory_bytes=memory_bytes,
             units=1,
             tiles=(_CPU_TILE,),
-            how=f"measured on {device_name(torch.device('cpu'))} with torch {torch.__version__}, {each}",
+            how=_how(torch.device("cpu"), each),
         ),
         mean_measurements(measured),
     )
@@ -89,14 +89,13 @@ def calibrate_gpu(*, memory_bytes: float | None = None) -> Calibration:
         raise InputError("there is no CUDA device here", "a GPU is measured where it is")
     device = torch.device("cuda", 0)
     properties = torch.cuda.get_device_properties(device)
-    how = f"measured on {device_name(device)} with torch {torch.__version__}"
     fitted = fit_device(
         Figures(
             name=properties.name.replace(" ", "-"),
             memory_bytes=memory_bytes or float(properties.total_memory),
             units=properties.multi_processor_count,
             tiles=known_device(_TILED_AS).device.tiles,
-            how=how,
+            how=_how(device, "alone"),
         ),
         measure(device, dtypes=(DType.BF16, DType.FP16, DType.FP32), threads=1),
     )
@@ -126,3 +125,8 @@ def _cluster(name: str, fitted: FittedDevice, devices: int, link: Link) -> Clust
         device=fitted.device,
     )
     return Cluster(groups=(group,), link=link, name=name)
+
+
+def _how(device: torch.device, each: str) -> str:
+    """What the sources of a measured device say."""
+    return f"measured on {device_name(device)} with torch {torch.__version__}, {each}"
