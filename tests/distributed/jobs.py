@@ -33,7 +33,13 @@ class Outcome:
     """Which part of each parameter this rank holds."""
     versions: dict[int, dict[str, Tensor]]
     """The weights of this rank's stages that are alive, by version."""
+    masters: dict[str, Tensor]
+    """The newest weights in full, where they are kept apart."""
     optimizer_state: dict[str, dict[str, Tensor]]
+    scales: list[float | None]
+    """The loss scale of each step."""
+    skipped: list[int]
+    """The steps that were skipped."""
     evaluations: dict[int, float]
     """The losses of held-out data, by the batches done before."""
     peak_in_flight: int
@@ -99,6 +105,9 @@ def _run(leg: Leg, groups: Groups) -> Outcome:
         gradients=gradients,
         parts={name: part for weights in held for name, part in weights.parts.items()},
         versions=dict(alive),
+        masters={k: v for weights in held for k, v in weights.masters().items()},
+        scales=[step.loss_scale for step in trained.steps],
+        skipped=[step.batch for step in trained.steps if step.gradient_norm is None],
         optimizer_state={k: v for weights in held for k, v in weights.optimizer_state().items()},
         evaluations={record.batches: record.loss for record in trained.evaluations},
         peak_in_flight=trained.peak_in_flight,
@@ -117,6 +126,8 @@ def _tensors(named: object) -> dict[str, Tensor]:
 
 def assert_bit_equal(outcome: Outcome, run: object) -> None:
     """A rank's outcome is that of the serial run: gradients, weights, losses, optimizer state."""
+    for name, master in outcome.masters.items():
+        assert torch.equal(run.masters[name], master), name
     assert run.evaluations == outcome.evaluations
     assert run.losses[-len(outcome.losses) :] == outcome.losses
     for (batch, name), gradient in outcome.gradients.items():

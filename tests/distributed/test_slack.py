@@ -16,7 +16,7 @@ from diaulos.schedules.endless import update_slack
 from diaulos.training.groups import Groups, make_groups
 from diaulos.training.rank import train_rank
 from diaulos.training.records import RankRecorder
-from diaulos.training.reduction import BatchReducer
+from diaulos.training.replicas import StageReplicas
 from diaulos.training.serial import train_serially
 from tests.training.toy import toy_job
 
@@ -57,19 +57,19 @@ def _train(groups: Groups, extra: int, patience_seconds: float) -> tuple[bool, d
     pairs = update_slack(groups.shape)[position] + extra
     progress = _Progress(each, JOB.batches, pairs, patience_seconds)
 
-    note, sum_up = RankRecorder.action, BatchReducer._sum_over_replicas
+    note, sum_up = RankRecorder.action, StageReplicas.sum
 
     def note_and_count(recorder: RankRecorder, action: Action, start_seconds: float) -> None:
         note(recorder, action, start_seconds)
         progress.count(action)
 
-    def sum_up_slowly(reducer: BatchReducer, gradients: list[torch.Tensor]) -> None:
+    def sum_up_slowly(replicas: StageReplicas, gradients: list[torch.Tensor]) -> None:
         progress.slow_down()
-        sum_up(reducer, gradients)
+        sum_up(replicas, gradients)
 
     with (
         patch.object(RankRecorder, "action", note_and_count),
-        patch.object(BatchReducer, "_sum_over_replicas", sum_up_slowly),
+        patch.object(StageReplicas, "sum", sum_up_slowly),
     ):
         trained = train_rank(JOB, groups)
     (weights,) = trained.weights.values()

@@ -105,4 +105,4 @@ def test_the_optimizer_does_not_notice_the_banks(make_optimizer):
     for (name, alone), (_, banked) in zip(one.named(10), two.named(10), strict=True):
         assert torch.equal(alone, banked)
         assert one.optimizer_state()[name].keys() == two.optimizer_state()[name].keys()
-    assert len(two.optimizer.state) == len(two.names)
+    assert len(two.optimizer_state()) == len(two.names)

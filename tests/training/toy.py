@@ -75,6 +75,7 @@ def plan_of(
     recompute: bool = False,
     shards: tuple[int, ...] | None = None,
     sequence_parallel: bool = False,
+    sharded_optimizer: bool = False,
 ) -> Plan:
     """Stages of about equal numbers of layers, with these replicas and shards."""
     bounds = [round(layers * stage / len(replicas)) for stage in range(len(replicas) + 1)]
@@ -88,6 +89,7 @@ def plan_of(
                 data_parallel=degree,
                 tensor_parallel=split,
                 options=dict.fromkeys(range(first, last), option),
+                sharded_optimizer=sharded_optimizer,
             )
             for first, last, degree, split in zip(
                 bounds[:-1], bounds[1:], replicas, shards or (1,) * len(replicas), strict=True
@@ -109,6 +111,7 @@ def toy_job(
     chunks: int | None = None,
     shards: tuple[int, ...] | None = None,
     sequence_parallel: bool = False,
+    sharded_optimizer: bool = False,
     precision: Precision = Precision.FLOAT32,
 ) -> TrainingJob:
     """A job over a pipeline of these replicas; `microbatches` is per replica of the widest."""
@@ -124,6 +127,7 @@ def toy_job(
             recompute=recompute,
             shards=shards,
             sequence_parallel=sequence_parallel,
+            sharded_optimizer=sharded_optimizer,
         ),
         schedule=schedule,
         data=RandomTokens(config),

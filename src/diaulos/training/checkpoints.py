@@ -1,21 +1,23 @@
 """Checkpoints: what a run is after a number of updates, in one file for each layer.
 
 A checkpoint holds each layer's weights in the versions that are alive, and the optimizer's state;
-the data are a function of the batch's number, so that this is their position. Files and tensors
-have the names of layers and parameters, whatever the stages were: any split of the model reads
-them. They are written aside, and the folder gets its name when all are there: a folder with a
-checkpoint's name is whole.
+replicas that share it write their shares into files of their own. The data are a function of the
+batch's number, so that this is their position. Files and tensors have the names of layers and
+parameters, whatever the stages were: any split of the model reads them. They are written aside, and
+the folder gets its name when all are there: a folder with a checkpoint's name is whole.
 """
 
+import glob
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from diaulos.documents import read_json, write_json
+from diaulos.documents import Value, read_json, write_json
+from diaulos.training.loss_scale import ScaleState
 from diaulos.training.tensor_files import StoredTensor, read_header, read_tensors, write_tensors
 
 FORMAT = "diaulos.checkpoint/1"
@@ -38,7 +40,9 @@ class Description:
     seed: int
     schedule: str
     optimizer: str
+    precision: str
     layers: tuple[str, ...]
+    loss_scale: ScaleState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +54,18 @@ class Checkpoint:
 
     def header(self, layer: str) -> dict[str, StoredTensor]:
         """What is stored of a layer."""
-        return read_header(self.path / _file(layer))
+        headers = (read_header(path) for path in self._files(layer))
+        return {name: tensor for header in headers for name, tensor in header.items()}
 
     def tensors(self, layer: str) -> dict[str, Tensor]:
         """All that is stored of a layer."""
-        return read_tensors(self.path / _file(layer))
+        read = (read_tensors(path) for path in self._files(layer))
+        return {name: tensor for tensors in read for name, tensor in tensors.items()}
+
+    def _files(self, layer: str) -> list[Path]:
+        """Of the first replica, and of others that have updated some of its weights."""
+        others = self.path.glob(f"{glob.escape(layer)}.replica_*.safetensors")
+        return [self.path / _file(layer), *sorted(others)]
 
 
 def weight_key(parameter: str, version: int) -> str:
@@ -67,6 +78,11 @@ def state_key(parameter: str, key: str) -> str:
     return f"optimizer.{key}/{parameter}"
 
 
+def master_key(parameter: str) -> str:
+    """The name under which the newest weights in full are stored, where they are kept apart."""
+    return f"master/{parameter}"
+
+
 def latest_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint of a folder that has most updates; None where there is none."""
     paths = _complete(folder)
@@ -75,9 +91,10 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint of a folder of its own, such as `update_00000012`."""
-    names = ("updates", "batches", "samples_per_batch", "seed", "schedule", "optimizer", "layers")
+    texts = ("schedule", "optimizer", "precision")
+    names = ("updates", "batches", "samples_per_batch", "seed", "layers", *texts)
     document = read_json(path / _DESCRIPTION)
-    fields = document.fields(("format", *names))
+    fields = document.fields(("format", *names), ("loss_scale",))
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
     description = Description(
@@ -85,19 +102,28 @@ def read_checkpoint(path: Path) -> Checkpoint:
         batches=fields["batches"].integer(minimum=0),
         samples_per_batch=fields["samples_per_batch"].integer(minimum=1),
         seed=fields["seed"].integer(minimum=0),
-        schedule=fields["schedule"].text(),
-        optimizer=fields["optimizer"].text(),
+        **{name: fields[name].text() for name in texts},
+        loss_scale=_parse_scale(fields["loss_scale"]) if "loss_scale" in fields else None,
         layers=tuple(layer.text() for layer in fields["layers"].items()),
     )
     return Checkpoint(path=path, description=description)
 
 
-def write_layers(folder: Path, updates: int, layers: LayerTensors) -> None:
-    """Write layers aside, to become part of the checkpoint of so many updates."""
+def _parse_scale(value: Value) -> ScaleState:
+    fields = value.fields(("scales", "streak", "skipped"))
+    return ScaleState(
+        scales=tuple(scale.number(above=0) for scale in fields["scales"].items()),
+        streak=fields["streak"].integer(minimum=0),
+        skipped=fields["skipped"].integer(minimum=0),
+    )
+
+
+def write_layers(folder: Path, updates: int, layers: LayerTensors, *, replica: int = 0) -> None:
+    """Write what a replica has of layers aside, for the checkpoint of so many updates."""
     aside = _aside(_path(folder, updates))
     aside.mkdir(parents=True, exist_ok=True)
     for layer, tensors in layers.items():
-        write_tensors(aside / _file(layer), tensors)
+        write_tensors(aside / _file(layer, replica), tensors)
 
 
 def complete(folder: Path, description: Description, *, kept: int) -> None:
@@ -119,11 +145,10 @@ def _aside(path: Path) -> Path:
 
 
 def _document(description: Description) -> dict[str, object]:
-    return {
-        "format": FORMAT,
-        **{name: getattr(description, name) for name in description.__dataclass_fields__},
-        "layers": list(description.layers),
-    }
+    stated = asdict(description)
+    if description.loss_scale is None:
+        del stated["loss_scale"]
+    return {"format": FORMAT, **stated}
 
 
 def _prune(folder: Path, kept: int) -> None:
@@ -143,5 +168,6 @@ def _complete(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.partition("_")[2]))
 
 
-def _file(layer: str) -> str:
-    return f"{layer}.safetensors"
+def _file(layer: str, replica: int = 0) -> str:
+    part = f".replica_{replica}" if replica else ""
+    return f"{layer}{part}.safetensors"

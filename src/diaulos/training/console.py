@@ -40,8 +40,12 @@ class Console:
 
     def _line(self, record: StepRecord) -> str:
         width = len(str(self._updates))
+        if record.gradient_norm is not None:
+            norm = f"gradient norm {record.gradient_norm:.3g}"
+        else:
+            norm = f"skipped: gradients overflow at loss scale {record.loss_scale:g}"
         return (
             f"{self._title}  step {record.batch + 1:>{width}}/{self._updates}"
-            f"  loss {record.loss:.4f}  gradient norm {record.gradient_norm:.3g}"
+            f"  loss {record.loss:.4f}  {norm}"
             f"  {record.tokens_per_second:,.0f} tokens/s  bubble {record.bubble_fraction:.1%}"
         )

@@ -210,16 +210,25 @@ class Executor:
         return stashed
 
     def _gradient(self, action: Action) -> Tensor | None:
-        """What arrived for a backward; None on the last stage, where it begins with the loss."""
+        """What arrived for a backward.
+
+        On the last stage, where it begins with the loss, the loss scale, or None.
+        """
         if action.stage == self._shape.stages - 1:
-            return None
+            scale = self._updater.scale(action.number // self._shape.microbatches)
+            if scale is None:
+                return None
+            dtype = self._objective.precision.updating
+            return torch.tensor(scale, dtype=dtype, device=self._groups.device)
         return self._arrived.pop((action.stage, action.number))
 
     def _pass_back(self, action: Action, stashed: _InFlight, gradient: Tensor | None) -> None:
         if action.stage == 0:
             return
         assert stashed.input.grad is not None
-        if not is_finite(stashed.input.grad):
+        # A loss scale that is too large shows in the norm: the update is skipped everywhere.
+        is_scaled = self._objective.precision.is_scaled
+        if not is_scaled and not is_finite(stashed.input.grad):
             layer = self._layer_with_bad_gradient(action, stashed, gradient)
             place = "at the loss" if layer is None else f"in layer {layer}"
             raise CheckError(f"the gradient is not finite {place} for {self._named(action)}")

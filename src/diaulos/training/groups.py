@@ -70,6 +70,8 @@ class Groups:
     backward: dist.ProcessGroup
     replicas: dist.ProcessGroup | None
     """The ranks that hold the same shard of the same stages; None where there is only one."""
+    replicas_beside: dist.ProcessGroup | None
+    """The same ranks, for what they tell each other while gradients of later batches are summed."""
     sharded: ShardGroups | None
     """None where stages are not split."""
     world: dist.ProcessGroup
@@ -94,6 +96,12 @@ class Groups:
     def stages(self) -> tuple[int, ...]:
         """The stages of this rank, input end first."""
         return self.shape.stages_of(self.row)
+
+    @property
+    def same_shards(self) -> tuple[int, ...]:
+        """The ranks that hold what this one holds, itself included, replica by replica."""
+        rows = self.shape.ranks_of(self.stages[0])
+        return tuple(self.grid.rank_at(row, self.shard) for row in rows)
 
     @property
     def is_first_replica(self) -> bool:
@@ -162,6 +170,7 @@ def make_groups(
         forward=forward,
         backward=backward,
         replicas=_own_group(same_shards, timeout),
+        replicas_beside=_own_group(same_shards, timeout),
         sharded=_shard_groups(same_replica, device, timeout),
         world=world,
         timeout=timeout,

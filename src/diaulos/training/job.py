@@ -15,10 +15,11 @@ from diaulos.schedules.shape import PipelineShape
 from diaulos.training.evaluation import Evaluation, forwards_only
 from diaulos.training.grid import RankGrid, shards_of
 from diaulos.training.learning_rates import LearningRateSchedule
+from diaulos.training.loss_scale import LossScale, LossScaling, ScaleState
 from diaulos.training.objective import BatchSource, Objective
 from diaulos.training.precision import Precision
 from diaulos.training.stage import place_layers
-from diaulos.training.weights import OptimizerFactory
+from diaulos.training.stage_optimizer import OptimizerFactory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class TrainingJob:
     learning_rate: LearningRateSchedule = field(default_factory=LearningRateSchedule)
     """By what the optimizer's own is multiplied."""
     precision: Precision = Precision.FLOAT32
+    loss_scaling: LossScaling = field(default_factory=LossScaling)
+    """Of float16."""
     clip_norm: float | None = None
     evaluation: Evaluation | None = None
     seed: int = 0
@@ -62,6 +65,13 @@ class TrainingJob:
                 f"clip_norm is {self.clip_norm} and schedule is {self.schedule!r}",
                 "its stages update on their own, before the norm of the whole gradient is known",
                 "leave clip_norm out, or take schedule 2bw",
+            )
+
+        if self.first_schedule.updates_stage_by_stage and self.precision.is_scaled:
+            raise InputError(
+                f"precision is {self.precision.value} and schedule is {self.schedule!r}",
+                "its stages update on their own, before it is known whether gradients overflowed",
+                "take precision bf16, or schedule 2bw",
             )
 
     def _check_ties(self) -> None:
@@ -120,6 +130,15 @@ class TrainingJob:
     def tokens_per_update(self) -> int:
         """Of all its microbatches, those included that a mask leaves out of the loss."""
         return self.model.tokens_per_sample * self.microbatch_size * self.microbatches_per_update
+
+    def make_loss_scale(
+        self, *, decided: int = 0, state: ScaleState | None = None
+    ) -> LossScale | None:
+        """The scale of a run's losses, after so many updates; None where they are not scaled."""
+        if not self.precision.is_scaled:
+            return None
+        delay = max(self.first_schedule.gradient_delays)
+        return LossScale(self.loss_scaling, delay=delay, decided=decided, state=state)
 
     @property
     def objective(self) -> Objective:

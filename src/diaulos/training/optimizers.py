@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 from diaulos.errors import InputError
-from diaulos.training.weights import OptimizerFactory
+from diaulos.training.stage_optimizer import OptimizerFactory
 
 
 def _check_rate(learning_rate: float) -> None:

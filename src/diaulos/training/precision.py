@@ -36,6 +36,11 @@ class Precision(Enum):
         """Whether the weights that are updated are other ones than those that compute."""
         return self.computing is not self.updating
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the loss is scaled."""
+        return self is Precision.FP16
+
     def computed(self, tensor: Tensor) -> Tensor:
         """A tensor of data as the layers take it; whole numbers stay what they are."""
         return tensor.to(self.computing) if tensor.is_floating_point() else tensor

@@ -19,6 +19,7 @@ from diaulos.training.job import TrainingJob
 from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
+from diaulos.training.replicas import StageReplicas, owners
 from diaulos.training.resuming import load
 from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
 from diaulos.training.sharding import HeldParameters
@@ -61,10 +62,13 @@ def train_rank(
     placed = place_layers(job.model, job.graph, job.plan)
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
     shake_hands(groups, forms)
-    weights = {stage: _weights(job, placed[stage], stage, groups) for stage in groups.stages}
-    held = {stage: _held(own, groups) for stage, own in weights.items()}
+    modules = {stage: _module(job, placed[stage], groups) for stage in groups.stages}
+    replicas = {stage: _replicas(job, stage, own, groups) for stage, own in modules.items()}
+    weights = {stage: _weights(job, stage, own, replicas[stage]) for stage, own in modules.items()}
+    held = {stage: _held(own, replicas[stage]) for stage, own in weights.items()}
     names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
+    loss_scale = job.make_loss_scale(decided=done.updates, state=done.loss_scale)
     with (
         RankRecorder(
             groups.row, folder, shard=groups.shard, resumed_updates=done.updates
@@ -75,10 +79,11 @@ def train_rank(
                 groups,
                 parameters=names,
                 held=held,
+                replicas=replicas,
                 ties=TiedGradients(groups, job, held.values()),
             )
         ) as reducer,
-        _closing(Checkpointing(job, groups, weights, checkpoints)) as checkpointing,
+        _closing(Checkpointing(job, groups, weights, loss_scale, checkpoints)) as checkpointing,
     ):
         with board.reporting("loading the checkpoint"):
             if resume_from is not None:
@@ -87,6 +92,7 @@ def train_rank(
         updater = Updater(
             groups=groups,
             weights=weights,
+            replicas=replicas,
             links=links,
             reducer=reducer,
             board=board,
@@ -95,6 +101,7 @@ def train_rank(
             tokens_per_update=job.tokens_per_update,
             clip_norm=job.clip_norm,
             learning_rate=job.learning_rate,
+            loss_scale=loss_scale,
             after_update=checkpointing.after_update,
             observe_gradients=observe_gradients,
             observe_step=observe_step,
@@ -143,21 +150,47 @@ def _evaluate(
         observe(record)
 
 
-def _weights(
-    job: TrainingJob, layers: tuple[PlacedLayer, ...], stage: int, groups: Groups
-) -> WeightVersions:
+def _module(job: TrainingJob, layers: tuple[PlacedLayer, ...], groups: Groups) -> StageModule:
     mesh = groups.sharded.mesh if groups.sharded else None
-    module = StageModule(layers, job.seed, mesh, job.precision.computing).to(groups.device)
-    kept = job.first_schedule.weight_versions[stage]
-    return WeightVersions(module, kept, job.make_optimizer)
+    return StageModule(layers, job.seed, mesh, job.precision.computing).to(groups.device)
 
 
-def _held(weights: WeightVersions, groups: Groups) -> HeldParameters:
-    """The first replica speaks for its stages, and the first shard for what all have alike."""
+def _replicas(job: TrainingJob, stage: int, module: StageModule, groups: Groups) -> StageReplicas:
+    """Who updates what of a stage; without sharding the first replica speaks for all of it."""
+    named = list(module.named_weights())
+    tied = {*job.model.ties, *job.model.ties.values()}
+    sharded = job.plan.stages[stage].sharded_optimizer
+    degree = job.plan.stages[stage].data_parallel if sharded else 1
+    return StageReplicas(
+        groups=groups,
+        owners=owners(
+            [weight.numel() for _, weight in named],
+            [place for place, (name, _) in enumerate(named) if name in tied],
+            degree,
+        ),
+        sharded=sharded,
+    )
+
+
+def _weights(
+    job: TrainingJob, stage: int, module: StageModule, replicas: StageReplicas
+) -> WeightVersions:
+    return WeightVersions(
+        module,
+        job.first_schedule.weight_versions[stage],
+        job.make_optimizer,
+        precision=job.precision,
+        updated=replicas.updated,
+    )
+
+
+def _held(weights: WeightVersions, replicas: StageReplicas) -> HeldParameters:
+    """Each replica speaks for its weights, and the first shard for those that all have whole."""
+    first_shard = replicas.groups.is_first_shard
     spoken_for = {
         name
-        for name, part in weights.parts.items()
-        if groups.is_first_replica and (part.dim is not None or groups.is_first_shard)
+        for name in (weights.names[place] for place in replicas.own)
+        if first_shard or weights.parts[name].dim is not None
     }
     return HeldParameters(
         names=weights.names,

@@ -21,8 +21,9 @@ class StepRecord:
     batch: int
     loss: float
     """Mean per token over the whole batch; the same on every rank."""
-    gradient_norm: float
-    """Of the whole model, before clipping; the same on every rank."""
+    gradient_norm: float | None
+    """Of the whole model, before clipping; the same on every rank. None where gradients overflowed
+    in low precision, so that the update was skipped."""
     step_seconds: float
     """From this rank's last backward of the batch before to that of this batch."""
     tokens_per_second: float
@@ -32,6 +33,8 @@ class StepRecord:
     """The most versions alive on this rank so far."""
     in_flight: int
     """The most microbatches between forward and backward on this rank so far."""
+    loss_scale: float | None = None
+    """By what the loss was multiplied for the backward; None where it was not."""
 
 
 class RankRecorder:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
+from diaulos.training.replicas import StageReplicas
 from diaulos.training.sharding import HeldParameters
 from diaulos.training.ties import TiedGradients
 from diaulos.training.workers import Worker
@@ -63,24 +64,27 @@ class BatchReducer:
         *,
         parameters: Sequence[str],
         held: Mapping[int, HeldParameters],
+        replicas: Mapping[int, StageReplicas],
         ties: TiedGradients,
     ) -> None:
         """Get ready to sum batches.
 
         `parameters` are those of the whole model in order, of tied ones only their owner; `held`
-        is what this rank holds of each of its stages.
+        is what this rank holds of each of its stages, and `replicas` who else does.
         """
         self._groups = groups
         self._ties = ties
         self._held = held
+        self._replicas = replicas
         self._place = {name: index for index, name in enumerate(parameters)}
         # Two: under PipeDream a stage does not wait for what others have still to hand over.
         self._over_replicas = Worker("sums over replicas")
         self._over_stages = Worker("sums over stages")
 
-    def hand_over(self, gradients: list[Tensor]) -> HandedOver:
+    def hand_over(self, stage: int, gradients: list[Tensor]) -> HandedOver:
         """Begin to sum the gradients of a stage; its replicas all do so in the same order."""
-        summed = self._over_replicas.submit(lambda: self._sum_over_replicas(gradients))
+        replicas = self._replicas[stage]
+        summed = self._over_replicas.submit(lambda: replicas.sum(gradients))
         return HandedOver(gradients=gradients, summed=summed)
 
     def total(self, share: BatchShare) -> "Future[BatchTotals]":
@@ -91,10 +95,6 @@ class BatchReducer:
         """End the threads after what was started."""
         self._over_replicas.close()
         self._over_stages.close()
-
-    def _sum_over_replicas(self, gradients: list[Tensor]) -> None:
-        if self._groups.replicas is not None:
-            sum_in_one_message(gradients, self._groups.replicas)
 
     def _total(self, share: BatchShare) -> BatchTotals:
         gradients: dict[str, Tensor] = {}
@@ -107,9 +107,8 @@ class BatchReducer:
         self._ties.sum(gradients)
         vector = torch.zeros(len(self._place) + 2, dtype=torch.float64)
         counted = [name for name in gradients if name in self._place and name in spoken_for]
-        if counted:
-            places = [self._place[name] for name in counted]
-            vector[places] = squared_norms([gradients[name] for name in counted])
+        places = [self._place[name] for name in counted]
+        vector[places] = squared_norms([gradients[name] for name in counted])
         vector[-2], vector[-1] = share.loss, share.busy_seconds
         vector = vector.to(self._groups.device)
         dist.all_reduce(vector, group=self._groups.world)
@@ -121,6 +120,8 @@ class BatchReducer:
 
 def squared_norms(gradients: Sequence[Tensor]) -> Tensor:
     """The squared norm of each gradient, in float64."""
+    if not gradients:
+        return torch.zeros(0, dtype=torch.float64)
     norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
     return torch.stack(norms).square().cpu()
 
@@ -133,15 +134,3 @@ def clip_coefficient(gradient_norm: float, clip_norm: float | None) -> float | N
     if clip_norm is None:
         return None
     return min(clip_norm / (gradient_norm + 1e-6), 1.0)
-
-
-def sum_in_one_message(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Replace tensors by their sums over a group, one message for each type of element."""
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        chosen = [tensor for tensor in tensors if tensor.dtype is dtype]
-        flat = torch.cat([tensor.flatten() for tensor in chosen])
-        dist.all_reduce(flat, group=group)
-        for tensor, summed in zip(
-            chosen, torch.split(flat, [t.numel() for t in chosen]), strict=True
-        ):
-            tensor.copy_(summed.view_as(tensor))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from diaulos.errors import InputError
 from diaulos.models.layers import LayeredModel
-from diaulos.training.checkpoints import Checkpoint, weight_key
+from diaulos.training.checkpoints import Checkpoint, master_key, weight_key
 from diaulos.training.job import TrainingJob
 from diaulos.training.saving import describe
 from diaulos.training.stage import place_layers
@@ -25,7 +25,7 @@ def check_resumable(job: TrainingJob, checkpoint: Checkpoint) -> None:
     found = checkpoint.description
     wanted = describe(job, job.updates)
     where = str(checkpoint.path)
-    for name in ("samples_per_batch", "seed", "optimizer"):
+    for name in ("samples_per_batch", "seed", "optimizer", "precision"):
         if getattr(found, name) != getattr(wanted, name):
             raise InputError(
                 f"has {name} {getattr(found, name)}",
@@ -46,18 +46,22 @@ def load(stages: Iterable[WeightVersions], checkpoint: Checkpoint, model: Layere
     stored = lru_cache(maxsize=2)(checkpoint.tensors)
     for weights in stages:
         weights.restart(checkpoint.description.updates)
-        alive = {version: dict(weights.named(version)) for version in weights.alive}
-        for name, newest in weights.named(weights.newest):
+        for version in weights.alive:
+            for name, parameter in weights.named(version):
+                spec, own_name = model.home(name)
+                whole = stored(spec.name)[weight_key(own_name, version)]
+                with torch.no_grad():
+                    parameter.copy_(weights.parts[name].cut(whole))
+        for name in weights.updated_names:
             spec, own_name = model.home(name)
             tensors, part = stored(spec.name), weights.parts[name]
-            weights.optimizer.state[newest] = {
-                key: part.cut(tensor).clone() if tensor.ndim else tensor
-                for key, tensor in stored_state(tensors, own_name).items()
-            }
-            with torch.no_grad():
-                for version, parameters in alive.items():
-                    whole = tensors[weight_key(own_name, version)]
-                    parameters[name].copy_(part.cut(whole))
+            states = stored_state(tensors, own_name)
+            master = tensors.get(master_key(own_name))
+            weights.restore(
+                name,
+                {key: part.cut(t).clone() if t.ndim else t for key, t in states.items()},
+                None if master is None else part.cut(master),
+            )
 
 
 def stored_state(layer: Mapping[str, Tensor], parameter: str) -> dict[str, Tensor]:

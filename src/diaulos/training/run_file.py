@@ -8,6 +8,7 @@ schedule = "2bw"              # or any other that `diaulos simulate` knows
 chunks = 1                    # optional: stages of the plan that share a rank
 batches = 40
 microbatch_size = 4
+precision = "bf16"            # optional: float32 (without it), float64, bf16 or fp16
 clip_norm = 1.0               # optional
 seed = 0                      # optional
 timeout_seconds = 60          # optional: how long a rank waits for another
@@ -56,6 +57,7 @@ from diaulos.training.evaluation import Evaluation
 from diaulos.training.job import TrainingJob
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.optimizers import SGD, AdamW
+from diaulos.training.precision import Precision
 from diaulos.training.saving import CheckpointSettings
 
 FORMAT = "diaulos.run/1"
@@ -76,6 +78,7 @@ _OPTIONAL = (
     "clip_norm",
     "evaluation",
     "learning_rate",
+    "precision",
     "seed",
     "timeout_seconds",
 )
@@ -153,10 +156,20 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
         batches=fields["batches"].integer(minimum=1),
         make_optimizer=optimizer.factory(),
         learning_rate=learning_rate,
+        precision=_parse_precision(fields["precision"])
+        if "precision" in fields
+        else Precision.FLOAT32,
         evaluation=evaluation,
         clip_norm=fields["clip_norm"].number(above=0) if "clip_norm" in fields else None,
         seed=seed,
     )
+
+
+def _parse_precision(value: Value) -> Precision:
+    known = {precision.value: precision for precision in Precision}
+    if value.text() not in known:
+        raise value.error(f"is {value.raw!r}", f"it must be one of {', '.join(known)}")
+    return known[value.text()]
 
 
 def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:

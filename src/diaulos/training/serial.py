@@ -5,7 +5,6 @@ law names for each stage, summed replica by replica as the plan's stages would, 
 newest weights: W(t+1) = W(t) - step(grad f_t(W(max(t - delay, 0)))).
 """
 
-import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from diaulos.schedules.schedule import Schedule
-from diaulos.training.checkpoints import Checkpoint
+from diaulos.training.checkpoints import Checkpoint, master_key
 from diaulos.training.job import TrainingJob
+from diaulos.training.precision import Precision
 from diaulos.training.reduction import clip_coefficient, squared_norms
 from diaulos.training.resuming import stored_state
 from diaulos.training.stage import StageModule, place_layers
@@ -31,9 +31,11 @@ class SerialRun:
 
     losses: list[float]
     gradients: dict[int, Tensors]
-    """Summed and not clipped, by update, counted from 0."""
+    """Summed and not clipped, by update, counted from 0; without those that were skipped."""
     versions: dict[int, Tensors]
-    """The weights by the updates that they have had."""
+    """The weights that compute, by the updates that they have had."""
+    masters: Tensors
+    """The newest weights in the numbers in which they are updated."""
     optimizer_state: dict[str, Tensors]
     evaluations: dict[int, float]
     """The loss of the held-out data, by the batches done before."""
@@ -48,35 +50,48 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
     """
     placed = place_layers(job.model, job.graph, job.plan)
     layers = [layer for stage in placed for layer in stage]
-    module = StageModule(layers, job.seed, dtype=job.precision.computing)
-    newest = dict(module.named_weights())
-    stages = {f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in module.weights()}
-    computing = copy.deepcopy(module)
+    computing = StageModule(layers, job.seed, dtype=job.precision.computing)
+    newest = {
+        name: Parameter(weight.detach().to(job.precision.updating, copy=True))
+        for name, weight in computing.named_weights()
+    }
+    stages = {
+        f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in computing.weights()
+    }
     optimizer = job.make_optimizer(list(newest.values()))
     learning_rate = optimizer.param_groups[0]["lr"]
-    losses, gradients, evaluations, versions = [], {}, {}, {0: _snapshot(newest)}
-    first = 0
+    losses, gradients, evaluations, versions = [], {}, {}, {0: _snapshot(newest, job.precision)}
+    first, scale = 0, job.make_loss_scale()
     if resume_from is not None:
         first = resume_from.description.updates
         versions = _resume(job, newest, optimizer, resume_from)
+        scale = job.make_loss_scale(decided=first, state=resume_from.description.loss_scale)
     delays = job.first_schedule.gradient_delays
     for update in range(first, job.updates):
         used = {name: max(update - delays[stage], 0) for name, stage in stages.items()}
         _load(computing, {name: versions[version][name] for name, version in used.items()})
-        loss, summed = _update_gradients(job, computing, update, stages)
+        factor = scale.of(update) if scale else 1.0
+        loss, summed = _update_gradients(job, computing, update, stages, factor)
         losses.append(loss)
-        gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
-        optimizer.param_groups[0]["lr"] = learning_rate * job.learning_rate.share(update)
-        _apply(job, optimizer, newest, summed)
-        versions[update + 1] = _snapshot(newest)
+        overflowed = not all(bool(gradient.isfinite().all()) for gradient in summed.values())
+        if not overflowed:
+            gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
+            share = job.learning_rate.share(update - (scale.skipped if scale else 0))
+            optimizer.param_groups[0]["lr"] = learning_rate * share
+            _apply(job, optimizer, newest, summed)
+        if scale is not None:
+            scale.decide(update, overflowed=overflowed)
+        versions[update + 1] = _snapshot(newest, job.precision)
         batches, rest = divmod((update + 1) * job.batches, job.updates)
         if job.evaluation and rest == 0 and job.evaluation.is_due(batches, job.batches):
-            evaluations[batches] = _evaluate(job, module)
+            _load(computing, versions[update + 1])
+            evaluations[batches] = _evaluate(job, computing)
     state = {name: dict(optimizer.state[parameter]) for name, parameter in newest.items()}
     return SerialRun(
         losses=losses,
         gradients=gradients,
         versions=versions,
+        masters={name: weight.detach().clone() for name, weight in newest.items()},
         optimizer_state=state,
         evaluations=evaluations,
     )
@@ -98,14 +113,18 @@ def _resume(
             kind, _, key_name = key.partition("/")
             if kind.startswith("weights.") and key_name == own_name:
                 versions[int(kind.removeprefix("weights."))][name] = tensor
-    with torch.no_grad():
-        for name, parameter in newest.items():
-            parameter.copy_(versions[checkpoint.description.updates][name])
+        rounded = versions[checkpoint.description.updates][name]
+        with torch.no_grad():
+            parameter.copy_(stored[spec.name].get(master_key(own_name), rounded))
     return dict(versions)
 
 
 def _update_gradients(
-    job: TrainingJob, module: StageModule, update: int, stages: Mapping[str, int]
+    job: TrainingJob,
+    module: StageModule,
+    update: int,
+    stages: Mapping[str, int],
+    scale: float,
 ) -> tuple[float, Tensors]:
     """The loss of an update and its gradients, summed as the replicas of each stage sum them."""
     each = job.microbatches_per_update
@@ -114,14 +133,14 @@ def _update_gradients(
     for microbatch in range(update * each, (update + 1) * each):
         outputs = module(objective.inputs(microbatch), microbatch)
         loss = objective.loss(outputs, microbatch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward(torch.full_like(loss, scale))  # type: ignore[no-untyped-call]
         losses.append(float(loss.detach()))
-        gradients.append(_take_gradients(module))
+        gradients.append(_take_gradients(module, job.precision))
     summed = {}
     for name, stage in stages.items():
         by_replica = _orders(job.first_schedule, stage)
         sums = [_sum([gradients[index][name] for index in order]) for order in by_replica]
-        summed[name] = _sum(sums)
+        summed[name] = _sum(sums) / scale
     _tie(job, summed)
     return _sum_losses(job, losses), summed
 
@@ -153,11 +172,11 @@ def _tie(job: TrainingJob, gradients: Tensors) -> None:
         gradients.update(dict.fromkeys(names, total))
 
 
-def _take_gradients(module: StageModule) -> Tensors:
+def _take_gradients(module: StageModule, precision: Precision) -> Tensors:
     gradients = {}
     for name, parameter in module.named_weights():
         assert parameter.grad is not None
-        gradients[name] = parameter.grad
+        gradients[name] = parameter.grad.to(precision.updating)
         parameter.grad = None
     return gradients
 
@@ -198,8 +217,11 @@ def _apply(
         parameter.grad = None
 
 
-def _snapshot(weights: Mapping[str, Tensor]) -> Tensors:
-    return {name: weight.detach().clone() for name, weight in weights.items()}
+def _snapshot(weights: Mapping[str, Tensor], precision: Precision) -> Tensors:
+    """Copies of weights, as they are computed with."""
+    return {
+        name: weight.detach().to(precision.computing, copy=True) for name, weight in weights.items()
+    }
 
 
 def _load(module: StageModule, weights: Mapping[str, Tensor]) -> None:

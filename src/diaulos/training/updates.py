@@ -1,5 +1,6 @@
 """What a rank does at the end of a batch: hand over its gradients, update, write down the step."""
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.links import Links
+from diaulos.training.loss_scale import LossScale
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import (
     BatchReducer,
@@ -24,6 +26,7 @@ from diaulos.training.reduction import (
     clip_coefficient,
     squared_norms,
 )
+from diaulos.training.replicas import StageReplicas
 from diaulos.training.weights import WeightVersions
 
 GradientObserver = Callable[[int, Sequence[str], Sequence[Tensor]], None]
@@ -42,6 +45,7 @@ class Updater:
         *,
         groups: Groups,
         weights: Mapping[int, WeightVersions],
+        replicas: Mapping[int, StageReplicas],
         links: Links,
         reducer: BatchReducer,
         board: FailureBoard,
@@ -50,12 +54,14 @@ class Updater:
         tokens_per_update: int,
         clip_norm: float | None,
         learning_rate: LearningRateSchedule,
+        loss_scale: LossScale | None,
         after_update: UpdateObserver,
         observe_gradients: GradientObserver | None,
         observe_step: StepObserver | None,
     ) -> None:
         self._groups = groups
         self._weights = weights
+        self._replicas = replicas
         self._links = links
         self._reducer = reducer
         self._board = board
@@ -64,6 +70,7 @@ class Updater:
         self._tokens_per_update = tokens_per_update
         self._clip_norm = clip_norm
         self._learning_rate = learning_rate
+        self._loss_scale = loss_scale
         self._after_update = after_update
         self._observe_gradients = observe_gradients
         self._observe_step = observe_step
@@ -73,6 +80,8 @@ class Updater:
         self._handed_over: defaultdict[int, dict[int, HandedOver]] = defaultdict(dict)
         """By batch and stage; what is updated is taken out."""
         self._totals: dict[int, Future[BatchTotals]] = {}
+        self._scales: dict[int, float] = {}
+        """By batch that is handed over and not yet recorded, by what its loss was multiplied."""
         self._ends: dict[int, float] = {}
         """By batch, when this rank had done its last backward."""
         self._unrecorded: deque[int] = deque()
@@ -94,7 +103,9 @@ class Updater:
         version = self._schedule.version_of(action.stage, batch * self._schedule.shape.microbatches)
         handed_over = self._handed_over[batch]
         gradients = self._weights[action.stage].take_gradients(version)
-        handed_over[action.stage] = self._reducer.hand_over(gradients)
+        if self._loss_scale is not None:
+            self._scales[batch] = self._loss_scale.of(batch)
+        handed_over[action.stage] = self._reducer.hand_over(action.stage, gradients)
         if len(handed_over) == len(self._groups.stages):
             share = BatchShare(
                 stages=dict(handed_over),
@@ -104,23 +115,60 @@ class Updater:
             self._totals[batch] = self._reducer.total(share)
             self._ends[batch] = self._recorder.now()
 
+    def scale(self, batch: int) -> float | None:
+        """By what the loss of a batch under way is multiplied; None where it is not."""
+        return None if self._loss_scale is None else self._loss_scale.of(batch)
+
     def update(self, action: Action) -> None:
         """Make the next version of a stage's weights, when all that it needs is summed."""
         batch, weights = action.number, self._weights[action.stage]
         gradients = self._handed_over[batch][action.stage].gradients
         norms, norm = self._norms(action)
         start = self._recorder.now()
-        self._check_finite(norms)
-        if self._observe_gradients is not None:
-            self._observe_gradients(batch, weights.names, gradients)
-        coefficient = clip_coefficient(norm, self._clip_norm)
-        if coefficient is not None:
-            torch._foreach_mul_(gradients, coefficient)
-        weights.update(gradients, learning_rate_share=self._learning_rate.share(batch))
+        scale = self._scales.get(batch, 1.0)
+        overflowed = self._overflowed(batch, norms)
+        if not overflowed:
+            self._apply(action, gradients, scale, norm / scale)
+        else:
+            weights.skip()
+        if self._loss_scale is not None:
+            self._loss_scale.decide(batch, overflowed=overflowed)
         self._recorder.action(action, start)
         del self._handed_over[batch][action.stage]
         if not self._handed_over[batch]:
             self._end_batch(batch)
+
+    def _apply(self, action: Action, gradients: list[Tensor], scale: float, norm: float) -> None:
+        """Update with gradients that are to be divided by a scale, and whose norm then is this."""
+        batch, weights = action.number, self._weights[action.stage]
+        replicas = self._replicas[action.stage]
+        if scale != 1:
+            torch._foreach_mul_(gradients, 1 / scale)
+        if self._observe_gradients is not None:
+            own = replicas.updated
+            names = [weights.names[place] for place in own]
+            self._observe_gradients(batch, names, [gradients[place] for place in own])
+        coefficient = clip_coefficient(norm, self._clip_norm)
+        if coefficient is not None:
+            torch._foreach_mul_(gradients, coefficient)
+        skipped = 0 if self._loss_scale is None else self._loss_scale.skipped
+        share = self._learning_rate.share(batch - skipped)
+        weights.update(gradients, learning_rate_share=share)
+        with self._board.waiting_for(self._board.others):
+            try:
+                replicas.share(weights.newest_weights())
+            except RuntimeError as error:
+                raise self._board.blame(str(action), error) from error
+
+    def _overflowed(self, batch: int, norms: Mapping[str, float]) -> bool:
+        """Whether the update is to be skipped; raises where no smaller scale would help."""
+        bad = [name for name, square in norms.items() if not square < float("inf")]
+        if not bad:
+            return False
+        if self._scales.get(batch, 1.0) > 1:
+            return True
+        names = ", ".join(bad[:10])
+        raise CheckError(f"the gradient is not finite in {len(bad)} parameters: {names}")
 
     def finish(self) -> None:
         """Write down the steps whose totals were not waited for."""
@@ -135,8 +183,10 @@ class Updater:
         if self._schedule.updates_stage_by_stage:
             handed_over = self._handed_over[batch][stage]
             self._wait(handed_over.summed, str(action))
-            squares = squared_norms(handed_over.gradients)
-            return dict(zip(self._weights[stage].names, squares.tolist(), strict=True)), 0.0
+            own = self._replicas[stage].updated
+            squares = squared_norms([handed_over.gradients[place] for place in own])
+            names = [self._weights[stage].names[place] for place in own]
+            return dict(zip(names, squares.tolist(), strict=True)), 0.0
         totals = self._wait(self._totals[batch], str(action))
         squares = totals.squared_norms
         return dict(zip(self._parameter_names, squares.tolist(), strict=True)), totals.gradient_norm
@@ -148,12 +198,6 @@ class Updater:
             except RuntimeError as error:
                 raise self._board.blame(action, error) from error
 
-    def _check_finite(self, squared: Mapping[str, float]) -> None:
-        bad = [name for name, square in squared.items() if not square < float("inf")]
-        if bad:
-            names = ", ".join(bad[:10])
-            raise CheckError(f"the gradient is not finite in {len(bad)} parameters: {names}")
-
     def _end_batch(self, batch: int) -> None:
         del self._handed_over[batch]
         self._after_update(batch + 1)
@@ -164,13 +208,16 @@ class Updater:
 
     def _record(self, batch: int, totals: BatchTotals) -> None:
         self._links.settle_batch(batch)
+        scale = self._scales.pop(batch, None)
+        norm = totals.gradient_norm / (scale or 1.0)
         end = self._ends.pop(batch)
         step_seconds, self._last_end = end - self._last_end, end
         weights = self._weights.values()
         record = StepRecord(
             batch=batch,
             loss=totals.loss,
-            gradient_norm=totals.gradient_norm,
+            gradient_norm=norm if math.isfinite(norm) else None,
+            loss_scale=scale,
             step_seconds=step_seconds,
             tokens_per_second=self._tokens_per_update / step_seconds,
             bubble_fraction=1.0 - totals.busy_seconds / (self._groups.grid.ranks * step_seconds),

@@ -14,19 +14,18 @@ that its forward used, so its backward, recomputation included, cannot see other
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from diaulos.errors import CheckError
-from diaulos.training.sharding import own_gradient, own_parameter, part_of
+from diaulos.training.accumulation import Accumulator
+from diaulos.training.precision import Precision
+from diaulos.training.sharding import own_parameter, part_of
 from diaulos.training.stage import StageModule
-
-OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
-"""Builds an optimizer over parameters, such as `partial(torch.optim.AdamW, lr=1e-3)`."""
+from diaulos.training.stage_optimizer import OptimizerFactory, StageOptimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +39,37 @@ class Lease:
 class WeightVersions:
     """The weights of one stage in the versions that a schedule keeps, and their optimizer."""
 
-    def __init__(self, module: StageModule, kept: int, make_optimizer: OptimizerFactory) -> None:
+    def __init__(
+        self,
+        module: StageModule,
+        kept: int,
+        make_optimizer: OptimizerFactory,
+        *,
+        precision: Precision = Precision.FLOAT32,
+        updated: Sequence[int] | None = None,
+    ) -> None:
+        """Begin with version 0; `updated` are the places of the weights updated here, None for all.
+
+        Those of others are to be copied into the newest version after each update.
+        """
         self._banks = [module, *(copy.deepcopy(module) for _ in range(kept - 1))]
-        self._computing = [list(bank.parameters()) for bank in self._banks]
-        self._parameters = [list(map(own_parameter, weights)) for weights in self._computing]
+        computing = [list(bank.parameters()) for bank in self._banks]
+        self._parameters = [list(map(own_parameter, weights)) for weights in computing]
         """Of what this rank holds of each, on the same storage as those that compute."""
+        self._gradients = [Accumulator(weights, precision) for weights in computing]
         self._leases: Counter[int] = Counter()
         self.newest = 0
         self.peak_alive = 1
         """The most versions that were newest or leased at a time."""
         self.names = [name for name, _ in module.named_weights()]
-        self.parts = dict(zip(self.names, map(part_of, self._computing[0]), strict=True))
+        self.parts = dict(zip(self.names, map(part_of, computing[0]), strict=True))
         """Which part of each parameter this rank holds."""
         self.shapes = {name: tuple(weight.shape) for name, weight in module.named_weights()}
         """The shapes of the whole parameters."""
-        self.optimizer = make_optimizer(self._parameters[0])
-        self._learning_rate = self.optimizer.param_groups[0]["lr"]
+        places = range(len(self.names)) if updated is None else updated
+        self.optimizer = StageOptimizer(
+            self._parameters[0], places, make_optimizer, precision.updating
+        )
 
     @property
     def kept(self) -> int:
@@ -75,7 +89,7 @@ class WeightVersions:
         """Count from these updates on; weights and the optimizer's state are to be given."""
         newest = self._parameters[self.newest % self.kept]
         self.newest = updates
-        self._move_optimizer(newest, self._parameters[updates % self.kept])
+        self.optimizer.move(newest, self._parameters[updates % self.kept])
 
     def lease(self, version: int) -> Lease:
         """The module that holds a version, kept from being overwritten until it is released."""
@@ -99,50 +113,63 @@ class WeightVersions:
         `CheckError` naming the parameters that have none: training would silently leave them as
         they are.
         """
-        parameters = self._computing[version % self.kept]
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = self._gradients[version % self.kept].take()
         missing = [
             name for name, gradient in zip(self.names, gradients, strict=True) if gradient is None
         ]
         if missing:
             raise CheckError(f"no gradient reached {', '.join(missing[:10])}")
-        for parameter in parameters:
-            parameter.grad = None
-        return [
-            own_gradient(parameter, gradient)
-            for parameter, gradient in zip(parameters, gradients, strict=True)
-            if gradient is not None
-        ]
+        return [gradient for gradient in gradients if gradient is not None]
 
     def update(self, gradients: Sequence[Tensor], *, learning_rate_share: float = 1.0) -> None:
         """Make the next version from the newest one and the gradients given."""
-        self._check_free(self.newest + 1 - self.kept)
-        source = self._parameters[self.newest % self.kept]
-        target = self._parameters[(self.newest + 1) % self.kept]
+        source, target = self._next_banks()
+        self.optimizer.step(source, target, gradients, learning_rate_share=learning_rate_share)
+        self.newest += 1
+
+    def skip(self) -> None:
+        """Make a next version that is as the newest one."""
+        source, target = self._next_banks()
         if self.kept > 1:
             with torch.no_grad():
                 torch._foreach_copy_([*target], [*source])
-            self._move_optimizer(source, target)
-        for parameter, gradient in zip(target, gradients, strict=True):
-            parameter.grad = gradient
-        (group,) = self.optimizer.param_groups
-        group["lr"] = self._learning_rate * learning_rate_share
-        self.optimizer.step()
-        for parameter in target:
-            parameter.grad = None
+            self.optimizer.move(source, target)
         self.newest += 1
+
+    def _next_banks(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """The newest version and where the next one goes, which nothing may use any more."""
+        self._check_free(self.newest + 1 - self.kept)
+        source = self._parameters[self.newest % self.kept]
+        return source, self._parameters[(self.newest + 1) % self.kept]
+
+    def newest_weights(self) -> list[nn.Parameter]:
+        """What this rank holds of the newest version."""
+        return self._parameters[self.newest % self.kept]
 
     def named(self, version: int) -> Iterator[tuple[str, nn.Parameter]]:
         """What this rank holds of a version that is alive, by the names in the whole model."""
         yield from zip(self.names, self._parameters[version % self.kept], strict=True)
 
     def optimizer_state(self) -> dict[str, dict[str, Tensor]]:
-        """The optimizer's tensors by parameter name."""
-        newest = self._parameters[self.newest % self.kept]
-        return {
-            name: dict(self.optimizer.state[parameter])
-            for name, parameter in zip(self.names, newest, strict=True)
-        }
+        """The optimizer's tensors of the weights updated here, by parameter name."""
+        return {self.names[place]: state for place, state in self.optimizer.state().items()}
+
+    def masters(self) -> dict[str, Tensor]:
+        """The newest weights in full of those updated here, where they are kept apart."""
+        masters = self.optimizer.masters
+        if masters is None:
+            return {}
+        pairs = zip(self.optimizer.updated, masters, strict=True)
+        return {self.names[place]: master.detach() for place, master in pairs}
+
+    @property
+    def updated_names(self) -> list[str]:
+        """The weights that are updated here."""
+        return [self.names[place] for place in self.optimizer.updated]
+
+    def restore(self, name: str, state: Mapping[str, Tensor], master: Tensor | None) -> None:
+        """Go on from what `optimizer_state` and `masters` gave of a weight that is updated here."""
+        self.optimizer.restore(self.names.index(name), state, master)
 
     def _check_free(self, replaced: int) -> None:
         if self.kept > 1 and self._leases[replaced]:
@@ -150,11 +177,3 @@ class WeightVersions:
                 f"update {self.newest} would replace version {replaced}, which "
                 f"{self._leases[replaced]} microbatches in flight still use"
             )
-
-    def _move_optimizer(self, source: list[nn.Parameter], target: list[nn.Parameter]) -> None:
-        """Let the optimizer, with its state, go on from the source's tensors on the target's."""
-        (group,) = self.optimizer.param_groups
-        group["params"] = target
-        for old, new in zip(source, target, strict=True):
-            if old in self.optimizer.state:
-                self.optimizer.state[new] = self.optimizer.state.pop(old)
