@@ -23,7 +23,9 @@ _WIDE = {"cpu": 4096, "cuda": 16384}
 _LENGTHS = {"cpu": (256, 1024), "cuda": (1024, 4096)}
 _HIDDEN = {"cpu": ((256, 256), (512, 512), (1024, 1024)), "cuda": ((8192, 4096),)}
 """Rows and columns of what memory-bound work reads, about as large as activations are."""
-_OPTIMIZED = {"cpu": 2**20, "cuda": 2**26}
+_OPTIMIZED = {"cpu": 256, "cuda": 2048}
+"""Width of the blocks whose weights an optimizer steps."""
+_BLOCKS = 3
 _COPIED = {"cpu": 2**20, "cuda": 2**28}
 """Elements."""
 _HEAD_SIZES = (64, 128)
@@ -139,11 +141,14 @@ class _Probe:
         return moved / seconds
 
     def optimizer(self) -> float:
-        """Bytes read and written in a second of AdamW's step."""
-        weights = nn.Parameter(self._random(_OPTIMIZED[self._device.type]))
-        weights.grad = torch.zeros_like(weights)
-        optimizer = torch.optim.AdamW([weights])
-        return 28 * weights.numel() / self._timer.seconds(optimizer.step)
+        """Bytes read and written in a second of AdamW's step on the weights of a few blocks."""
+        width = _OPTIMIZED[self._device.type]
+        shapes = [(width, width)] * 4 + [(4 * width, width)] * 2 + [(width,)] * 10
+        weights = [nn.Parameter(self._random(*shape)) for shape in shapes * _BLOCKS]
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight)
+        seconds = self._timer.seconds(torch.optim.AdamW(weights).step)
+        return 28 * sum(weight.numel() for weight in weights) / seconds
 
     def launch(self) -> float:
         """Of one operation in a chain of tiny layers, forward and backward."""
