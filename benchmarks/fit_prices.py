@@ -27,8 +27,8 @@ FILES = (
     "vocab_stage_times_pp8.csv",
 )
 MOST_ERROR = 0.2
-STEPS = (0.1, 0.03, 0.01)
-SHARES = ("matrix_product", "memory", "attention_forward", "attention_backward")
+STEPS = (0.06, 0.02, 0.007)
+SHARES = ("matrix_product", "memory")
 EFFICIENCIES = (*SHARES, "inner_ramp")
 
 Constants = Mapping[str, float]

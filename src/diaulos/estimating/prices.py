@@ -78,7 +78,9 @@ class Pricer:
         """Of one microbatch through a layer."""
         key = id(operations)
         if key not in self._seconds:
-            self._seconds[key] = layer_seconds(operations, self._options, self._groups)
+            seconds = layer_seconds(operations, self._options, self._groups)
+            apart = self._configuration.schedule == "zero-bubble"
+            self._seconds[key] = seconds.with_halves_apart() if apart else seconds
         return self._seconds[key]
 
     def _state(self, operations: LayerOperations, layers: StageLayers) -> StateBytes:

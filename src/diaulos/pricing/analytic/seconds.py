@@ -1,6 +1,6 @@
 """Seconds of a layer, forward and backward, by what they are spent on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class LayerSeconds:
     """With what is computed again."""
     weight_backward: float
     """The part of the backward that makes the gradients of weights."""
+    again: PassSeconds = PassSeconds()
+    """The part of the backward that computes again what was not kept."""
     recomputed_flops: float = 0.0
     """Of the whole layer, which MFU does not count and HFU does."""
 
@@ -54,6 +56,7 @@ class LayerSeconds:
             forward=self.forward + other.forward,
             backward=self.backward + other.backward,
             weight_backward=self.weight_backward + other.weight_backward,
+            again=self.again + other.again,
             recomputed_flops=self.recomputed_flops + other.recomputed_flops,
         )
 
@@ -61,6 +64,15 @@ class LayerSeconds:
     def total(self) -> float:
         """Forward and backward."""
         return self.forward.total + self.backward.total
+
+    def with_halves_apart(self) -> "LayerSeconds":
+        """Where the halves of the backward run at different times: each computes it all again."""
+        return replace(
+            self,
+            backward=self.backward + self.again,
+            weight_backward=self.weight_backward + self.again.total,
+            recomputed_flops=2 * self.recomputed_flops,
+        )
 
 
 NO_SECONDS = LayerSeconds(forward=PassSeconds(), backward=PassSeconds(), weight_backward=0.0)

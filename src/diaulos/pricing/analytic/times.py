@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from diaulos.clusters.device import DType
 from diaulos.models.operations import (
     Attention,
     Border,
@@ -25,6 +26,10 @@ from diaulos.pricing.devices.collectives import (
     reduce_scatter_seconds,
 )
 from diaulos.pricing.devices.operations import matrix_product_seconds, memory_bound_seconds
+
+_CAST_BYTES = 5
+"""Moved to make an fp8 factor of a product: read for its largest element, read again and written,
+with a scale for the whole tensor; each product casts both of its factors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ def layer_seconds(layer: LayerOperations, options: LayerOptions, groups: Groups)
         forward=forward,
         backward=exchanges + again,
         weight_backward=backward.weights,
+        again=again,
         recomputed_flops=flops,
     )
 
@@ -107,14 +113,14 @@ def _product_seconds(
         inner, columns = columns, inner
     elif way == "weights":
         rows, inner = inner, rows
-    return matrix_product_seconds(
-        groups.device,
-        rows=rows,
-        inner=inner,
-        columns=columns,
-        count=count,
-        dtype=options.precision.products,
+    dtype = options.precision.products
+    seconds = matrix_product_seconds(
+        groups.device, rows=rows, inner=inner, columns=columns, count=count, dtype=dtype
     )
+    if dtype is DType.FP8:
+        cast = count * inner * (rows + columns) * _CAST_BYTES
+        seconds += memory_bound_seconds(groups.device, size_bytes=cast, launches=2)
+    return seconds
 
 
 def _accumulation_seconds(

@@ -31,9 +31,9 @@ _BACKWARD_PRODUCTS = 5
 _SCORE_PASSES = {Direction.FORWARD: 2, Direction.BACKWARD: 3}
 """How often the scores are read or written: the softmax reads the scores and writes the shares;
 its backward reads the shares and their gradient and writes the scores' gradient."""
-_FUSED_DROPOUT = 1.3
-"""What drawing random numbers in the kernel stretches fused attention by; set by the stages of
-vocab_stage_times_pp8.csv (docs/prices.md), whose model has dropout."""
+_DROPOUT_AS_HEAD = 80
+"""What drawing a random number for each pair takes in the kernel, once each way, as if heads were
+so much larger; of the stages of vocab_stage_times_pp8.csv (docs/prices.md)."""
 _DROPOUT_PASSES = {Direction.FORWARD: 2.5, Direction.BACKWARD: 2.5}
 """Of dropout on the shares, the mask of one byte included."""
 
@@ -72,8 +72,11 @@ def attention_seconds(
     if kind is AttentionKind.FLASH:
         block = device.efficiency.attention_block
         pairs = count * _computed_pairs(block, queries, keys, causal=causal, window=window)
-        pairs *= _FUSED_DROPOUT if dropout else 1.0
-        return _fused_seconds(device, pairs, (head_size + value_size) / 2, dtype, direction)
+        drawing = _DROPOUT_AS_HEAD if dropout else 0
+        size = (head_size + value_size) / 2
+        return _fused_seconds(
+            device, dtype, direction, pairs=pairs, head_size=size, drawing=drawing
+        )
     products = 1 if direction is Direction.FORWARD else 2
     scores = matrix_product_seconds(
         device, rows=queries, inner=head_size, columns=keys, dtype=dtype, count=count
@@ -100,11 +103,17 @@ def _computed_pairs(
 
 
 def _fused_seconds(
-    device: Device, pairs: float, head_size: float, dtype: DType, direction: Direction
+    device: Device,
+    dtype: DType,
+    direction: Direction,
+    *,
+    pairs: float,
+    head_size: float,
+    drawing: float,
 ) -> float:
     forward = direction is Direction.FORWARD
     share = device.efficiency.attention_forward if forward else device.efficiency.attention_backward
     share *= (_REFERENCE_HEAD + _SOFTMAX_AS_HEAD) / _REFERENCE_HEAD
     products = 2 if forward else _BACKWARD_PRODUCTS
-    operations = 2 * products * pairs * (head_size + _SOFTMAX_AS_HEAD)
+    operations = 2 * pairs * (products * (head_size + _SOFTMAX_AS_HEAD) + 2 * drawing)
     return device.launch_seconds + operations / (device.peak_flops_per_second(dtype) * share)
