@@ -1,8 +1,8 @@
 """The search for an order that no closed form gives: uneven stages, limits on what is in flight.
 
-Many orders are made, by rules that generalise the closed forms and by list scheduling, and are
-simulated; the best one is taken. The closed forms that keep the limits are among them, so that
-none of these is better.
+Many orders are made, by rules that generalise the closed forms, by list scheduling and by a search
+that improves them, and are simulated; the best one is taken. The closed forms that keep the limits
+are among them, so that none of these is better.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ from diaulos.schedules.list_scheduling import Chain, Policy, list_schedule
 from diaulos.schedules.looped import equal_share
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
+from diaulos.schedules.shop_search import found_orders
 from diaulos.schedules.simulate import Simulator
 from diaulos.schedules.zero_bubble import delayed_weights
 
@@ -81,7 +82,7 @@ def search(
     )
     parts = 1 if chunks in (None, 1) else max(chunks, 2)
     bound = lower_bound_seconds(chain, most_chunks=parts)
-    best = _fastest(_candidates(shape, chain, chunks=chunks), costs, links, bound)
+    best = _fastest(_candidates(shape, chain, bound, chunks=chunks), costs, links, bound)
     schedule = _repeated(best, batches)
     check(schedule)
     return Found(
@@ -110,8 +111,10 @@ def _fastest(
     return fastest[1]
 
 
-def _candidates(shape: PipelineShape, chain: Chain, *, chunks: int | None) -> Iterator[Schedule]:
-    """Schedules of one batch that keep the limits."""
+def _candidates(
+    shape: PipelineShape, chain: Chain, bound: float, *, chunks: int | None
+) -> Iterator[Schedule]:
+    """Schedules of one batch that keep the limits, those that take longer to find last."""
     names = _WHOLE if chunks in (None, 1) else (*_WHOLE, *_CUT)
     for name in names:
         closed = generate(name, GENERATORS[name].shape(shape, chunks or 1), 1)
@@ -123,6 +126,9 @@ def _candidates(shape: PipelineShape, chain: Chain, *, chunks: int | None) -> It
     listed = sorted(_list_schedules(chain), key=lambda found: found[0])
     for _, orders in listed[:_LISTS_SIMULATED]:
         yield _of_one_batch(shape, chain, orders)
+    found = found_orders(chain, enough_seconds=bound)
+    if found is not None:
+        yield _of_one_batch(shape, chain, found)
 
 
 def _warmed_up(chain: Chain, warm_up: float) -> list[list[Step]]:
