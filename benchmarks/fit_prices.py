@@ -1,132 +1,111 @@
-"""Set the efficiencies of the A100 by two thirds of the measured runs, and test by the others.
+"""Set what devices sustain in training by two thirds of the measured runs, and test by the others.
 
     python benchmarks/fit_prices.py ../shared/reference/measured
 
-Coordinate search from the values of the device's file: each constant in turn is made a little
-larger or smaller as long as that lessens the error of the rows that are not held out. Each file
+All other constants of a device come from its data sheet and from short measurements. Each file
 counts as much as any other, and an error above 20 % as one of 20 %, since some runs were slow for
-reasons of their own. Prints the constants, and the errors of both parts. Takes a few minutes.
+reasons of their own. Prints the loss by value, and the errors of both parts of the rows at the best
+one. Takes a minute.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from statistics import mean
+from statistics import fmean, mean
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.estimating.measured.cases import Case, Comparison, Quantity, compare_case
 from diaulos.estimating.measured.validate import READERS
 from diaulos.estimating.pipeline import Simulators
 
-FILES = (
-    "seqpar_mlsys23.csv",
-    "megatron_sc21_table1.csv",
-    "vtrain_a100_multinode.csv",
-    "vocab_stage_times_pp8.csv",
-)
+FILES: Mapping[str, Sequence[str]] = {
+    "A100-80GB": (
+        "seqpar_mlsys23.csv",
+        "megatron_sc21_table1.csv",
+        "vtrain_a100_multinode.csv",
+        "vocab_stage_times_pp8.csv",
+    ),
+    "H100-96GB-500W": ("torchtitan_llama3_h100.csv",),
+}
+"""By device."""
+LEFT_OUT = ("float8",)
 MOST_ERROR = 0.2
-STEPS = (0.06, 0.02, 0.007)
-SHARES = ("matrix_product", "memory")
-EFFICIENCIES = (*SHARES, "inner_ramp")
+VALUES = [round(0.01 * hundredth, 2) for hundredth in range(70, 101, 2)]
 
-Constants = Mapping[str, float]
+Cases = Mapping[str, Sequence[Case]]
+Found = Mapping[str, Sequence[Comparison]]
 
 
-def current(cluster: Cluster) -> dict[str, float]:
-    """The constants as the files of the package have them."""
+def changed(cluster: Cluster, sustained: float) -> Cluster:
     (group,) = cluster.groups
     assert group.device is not None
-    efficiency = group.device.efficiency
-    return {
-        **{name: getattr(efficiency, name) for name in EFFICIENCIES},
-        "launch_seconds": group.device.launch_seconds,
-    }
-
-
-def changed(cluster: Cluster, constants: Constants) -> Cluster:
-    """The cluster with these constants."""
-    (group,) = cluster.groups
-    assert group.device is not None
-    efficiency = replace(
-        group.device.efficiency, **{name: constants[name] for name in EFFICIENCIES}
-    )
-    device = replace(
-        group.device, efficiency=efficiency, launch_seconds=constants["launch_seconds"]
-    )
+    efficiency = replace(group.device.efficiency, sustained=sustained)
+    device = replace(group.device, efficiency=efficiency)
     return replace(cluster, groups=(replace(group, device=device),))
 
 
-def compared(
-    files: Mapping[str, list[Case]], constants: Constants, simulators: Simulators
-) -> dict[str, list[Comparison]]:
-    """All times with these constants, by file."""
+def cases_on(device: str, folder: Path) -> Cases:
+    """Cases of a device with times, by file."""
     return {
-        name: [
-            comparison
-            for case in cases
-            for comparison in compare_case(
-                replace(case, cluster=changed(case.cluster, constants)), simulators
-            )
-            if comparison.quantity is Quantity.TIME
-        ]
-        for name, cases in files.items()
+        name: [case for case in READERS[name](folder / name) if is_of(case, device)]
+        for name in FILES[device]
     }
 
 
-def loss(found: Mapping[str, list[Comparison]]) -> float:
+def is_of(case: Case, device: str) -> bool:
+    known = case.cluster.groups[0].device
+    times = [check for check in case.checks if check.quantity is Quantity.TIME]
+    return (
+        known is not None
+        and known.name == device
+        and any(check.group not in LEFT_OUT for check in times)
+    )
+
+
+def compared(cases: Cases, sustained: float, simulators: Simulators) -> Found:
+    return {name: list(times_of(some, sustained, simulators)) for name, some in cases.items()}
+
+
+def times_of(
+    cases: Sequence[Case], sustained: float, simulators: Simulators
+) -> Iterator[Comparison]:
+    for case in cases:
+        moved = replace(case, cluster=changed(case.cluster, sustained))
+        for comparison in compare_case(moved, simulators):
+            if comparison.quantity is Quantity.TIME:
+                yield comparison
+
+
+def loss(found: Found) -> float:
     """The mean over files of the mean squared error of what is not held out."""
     return mean(
-        mean(min(abs(one.error), MOST_ERROR) ** 2 for one in some if not one.held_out)
+        fmean(min(abs(one.error), MOST_ERROR) ** 2 for one in some if not one.held_out)
         for some in found.values()
     )
 
 
-def fit(files: Mapping[str, list[Case]], start: Constants) -> Constants:
-    """The constants after the search."""
-    fitted = {name: [case for case in cases if not case.held_out] for name, cases in files.items()}
-    simulators = Simulators()
-    best, least = dict(start), loss(compared(fitted, start, simulators))
-    for step in STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for name in tuple(best):
-                for factor in (1 + step, 1 / (1 + step)):
-                    tried = {**best, name: best[name] * factor}
-                    if name in SHARES and tried[name] > 1:
-                        continue
-                    found = loss(compared(fitted, tried, simulators))
-                    if found < least * (1 - 1e-4):
-                        best, least, improved = tried, found, True
-            print(f"step {step}: loss {least:.6f} " + format_constants(best), flush=True)
-    return best
-
-
-def format_constants(constants: Constants) -> str:
-    return " ".join(f"{name}={value:.4g}" for name, value in constants.items())
-
-
-def report(files: Mapping[str, list[Case]], constants: Constants) -> None:
-    for name, some in compared(files, constants, Simulators()).items():
-        for group in sorted({one.group for one in some}):
+def report(found: Found) -> None:
+    for name, some in found.items():
+        for group in dict.fromkeys(one.group for one in some):
             parts = []
             for held_out in (False, True):
-                rows = [x for x in some if x.group == group and x.held_out is held_out]
-                size = mean(abs(x.error) for x in rows) if rows else float("nan")
-                bias = mean(x.error for x in rows) if rows else float("nan")
-                parts.append(f"{len(rows):3} rows {size:6.1%} bias {bias:+6.1%}")
-            print(f"{name:28} {group:10} fitted {parts[0]}   held out {parts[1]}")
+                errors = [x.error for x in some if x.group == group and x.held_out is held_out]
+                size = f"{fmean(map(abs, errors)):6.1%} {fmean(errors):+6.1%}" if errors else "-"
+                parts.append(f"{len(errors):3} {size:14}")
+            print(f"  {name:28} {group:10} fitted {parts[0]}  held out {parts[1]}")
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    files = {name: list(READERS[name](folder / name)) for name in FILES}
-    start = current(next(iter(chain(*files.values()))).cluster)
-    report(files, start)
-    best = fit(files, start)
-    report(files, best)
+    for device in FILES:
+        cases, simulators = cases_on(device, folder), Simulators()
+        found = {value: compared(cases, value, simulators) for value in VALUES}
+        losses = {value: loss(some) for value, some in found.items()}
+        best = min(losses, key=lambda value: losses[value])
+        print(f"{device}: sustained {best}; rows, mean absolute error, bias:")
+        report(found[best])
+        print("  loss", {value: round(one, 6) for value, one in losses.items()})
 
 
 if __name__ == "__main__":

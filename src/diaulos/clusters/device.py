@@ -77,10 +77,20 @@ class Efficiency:
     optimizer: float
     """Share of the memory bandwidth that the optimizer's step reaches."""
 
+    sustained: float = 1.0
+    """What remains of the rate of matrix products over hours of training, at the power and heat of
+    a full node, of what short measurements show."""
+
     def __post_init__(self) -> None:
         for each in fields(self):
             check_above_zero(each.name, getattr(self, each.name))
-        for name in ("matrix_product", "memory", "attention_forward", "attention_backward"):
+        for name in (
+            "matrix_product",
+            "memory",
+            "attention_forward",
+            "attention_backward",
+            "sustained",
+        ):
             value = getattr(self, name)
             if value > 1:
                 raise InputError(f"{name} is {value!r}", "a share is at most 1")

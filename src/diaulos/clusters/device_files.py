@@ -1,7 +1,7 @@
 """A device between a document and its dataclass: in the package's data and in cluster files."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from diaulos.clusters.device import Allocation, Device, Efficiency, PeakRates, Source, Tile
@@ -18,13 +18,13 @@ def parse_device(value: Value, extras: tuple[str, ...] = ()) -> Device:
     with value.context():
         return Device(
             name=stated["name"].text(),
-            peak=PeakRates(**_numbers(stated["peak"], PeakRates, required=False)),
+            peak=PeakRates(**_numbers(stated["peak"], PeakRates)),
             memory_bytes=stated["memory"].parsed(parse_bytes),
             memory_bandwidth_bytes_per_second=stated["memory_bandwidth"].parsed(parse_bandwidth),
             units=stated["units"].integer(minimum=1),
             tiles=tuple(_parse_tile(each) for each in stated["tiles"].items()),
             launch_seconds=stated["launch_seconds"].number(),
-            efficiency=Efficiency(**_numbers(stated["efficiency"], Efficiency, required=True)),
+            efficiency=Efficiency(**_numbers(stated["efficiency"], Efficiency)),
             allocation=_parse_allocation(stated["allocation"]) if "allocation" in stated else None,
             sources=_parse_sources(stated["sources"]) if "sources" in stated else (),
         )
@@ -51,10 +51,12 @@ def device_document(device: Device) -> dict[str, Any]:
     return document | ({"sources": sources} if sources else {})
 
 
-def _numbers(value: Value, kind: Callable[..., object], *, required: bool) -> dict[str, float]:
-    """The numbers of a table whose keys are the fields of a dataclass."""
-    names = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
-    stated = value.fields(*((names,) if required else ((), names)))
+def _numbers(value: Value, kind: Callable[..., object]) -> dict[str, float]:
+    """The numbers of a table whose keys are the fields of a dataclass, defaults aside."""
+    every = fields(kind)  # type: ignore[arg-type]
+    needed = tuple(each.name for each in every if each.default is MISSING)
+    other = tuple(each.name for each in every if each.default is not MISSING)
+    stated = value.fields(needed, other)
     return {name: each.number(above=0) for name, each in stated.items()}
 
 

@@ -117,6 +117,7 @@ def _product_seconds(
     seconds = matrix_product_seconds(
         groups.device, rows=rows, inner=inner, columns=columns, count=count, dtype=dtype
     )
+    seconds /= groups.device.efficiency.sustained
     if dtype is DType.FP8:
         cast = count * inner * (rows + columns) * _CAST_BYTES
         seconds += memory_bound_seconds(groups.device, size_bytes=cast, launches=2)
