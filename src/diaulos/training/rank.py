@@ -15,15 +15,14 @@ from diaulos.training.evaluation import EvaluationRecord, forwards_only
 from diaulos.training.executor import Executor
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
+from diaulos.training.holdings import hold_stage
 from diaulos.training.job import TrainingJob
 from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
-from diaulos.training.replicas import StageReplicas, owners
 from diaulos.training.resuming import load
 from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
-from diaulos.training.sharding import HeldParameters
-from diaulos.training.stage import PlacedLayer, StageModule, place_layers
+from diaulos.training.stage import PlacedLayer, place_layers
 from diaulos.training.ties import TiedGradients
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
@@ -62,10 +61,8 @@ def train_rank(
     placed = place_layers(job.model, job.graph, job.plan)
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
     shake_hands(groups, forms)
-    modules = {stage: _module(job, placed[stage], groups) for stage in groups.stages}
-    replicas = {stage: _replicas(job, stage, own, groups) for stage, own in modules.items()}
-    weights = {stage: _weights(job, stage, own, replicas[stage]) for stage, own in modules.items()}
-    held = {stage: _held(own, replicas[stage]) for stage, own in weights.items()}
+    held = {stage: hold_stage(job, placed[stage], stage, groups) for stage in groups.stages}
+    weights = {stage: own.weights for stage, own in held.items()}
     names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
     loss_scale = job.make_loss_scale(decided=done.updates, state=done.loss_scale)
@@ -79,7 +76,6 @@ def train_rank(
                 groups,
                 parameters=names,
                 held=held,
-                replicas=replicas,
                 ties=TiedGradients(groups, job, held.values()),
             )
         ) as reducer,
@@ -91,8 +87,7 @@ def train_rank(
         links = Links(groups, forms, board)
         updater = Updater(
             groups=groups,
-            weights=weights,
-            replicas=replicas,
+            held=held,
             links=links,
             reducer=reducer,
             board=board,
@@ -148,56 +143,6 @@ def _evaluate(
     recorder.evaluation(record)
     if observe is not None:
         observe(record)
-
-
-def _module(job: TrainingJob, layers: tuple[PlacedLayer, ...], groups: Groups) -> StageModule:
-    mesh = groups.sharded.mesh if groups.sharded else None
-    return StageModule(layers, job.seed, mesh, job.precision.computing).to(groups.device)
-
-
-def _replicas(job: TrainingJob, stage: int, module: StageModule, groups: Groups) -> StageReplicas:
-    """Who updates what of a stage; without sharding the first replica speaks for all of it."""
-    named = list(module.named_weights())
-    tied = {*job.model.ties, *job.model.ties.values()}
-    sharded = job.plan.stages[stage].sharded_optimizer
-    degree = job.plan.stages[stage].data_parallel if sharded else 1
-    return StageReplicas(
-        groups=groups,
-        owners=owners(
-            [weight.numel() for _, weight in named],
-            [place for place, (name, _) in enumerate(named) if name in tied],
-            degree,
-        ),
-        sharded=sharded,
-    )
-
-
-def _weights(
-    job: TrainingJob, stage: int, module: StageModule, replicas: StageReplicas
-) -> WeightVersions:
-    return WeightVersions(
-        module,
-        job.first_schedule.weight_versions[stage],
-        job.make_optimizer,
-        precision=job.precision,
-        updated=replicas.updated,
-    )
-
-
-def _held(weights: WeightVersions, replicas: StageReplicas) -> HeldParameters:
-    """Each replica speaks for its weights, and the first shard for those that all have whole."""
-    first_shard = replicas.groups.is_first_shard
-    spoken_for = {
-        name
-        for name in (weights.names[place] for place in replicas.own)
-        if first_shard or weights.parts[name].dim is not None
-    }
-    return HeldParameters(
-        names=weights.names,
-        parts=weights.parts,
-        shapes=weights.shapes,
-        spoken_for=frozenset(spoken_for),
-    )
 
 
 def stage_forms(

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
-from diaulos.training.replicas import StageReplicas
-from diaulos.training.sharding import HeldParameters
+from diaulos.training.holdings import HeldStage
 from diaulos.training.ties import TiedGradients
 from diaulos.training.workers import Worker
 
@@ -63,19 +62,17 @@ class BatchReducer:
         groups: Groups,
         *,
         parameters: Sequence[str],
-        held: Mapping[int, HeldParameters],
-        replicas: Mapping[int, StageReplicas],
+        held: Mapping[int, HeldStage],
         ties: TiedGradients,
     ) -> None:
         """Get ready to sum batches.
 
         `parameters` are those of the whole model in order, of tied ones only their owner; `held`
-        is what this rank holds of each of its stages, and `replicas` who else does.
+        is what this rank holds of each of its stages.
         """
         self._groups = groups
         self._ties = ties
         self._held = held
-        self._replicas = replicas
         self._place = {name: index for index, name in enumerate(parameters)}
         # Two: under PipeDream a stage does not wait for what others have still to hand over.
         self._over_replicas = Worker("sums over replicas")
@@ -83,7 +80,7 @@ class BatchReducer:
 
     def hand_over(self, stage: int, gradients: list[Tensor]) -> HandedOver:
         """Begin to sum the gradients of a stage; its replicas all do so in the same order."""
-        replicas = self._replicas[stage]
+        replicas = self._held[stage].replicas
         summed = self._over_replicas.submit(lambda: replicas.sum(gradients))
         return HandedOver(gradients=gradients, summed=summed)
 
@@ -102,7 +99,7 @@ class BatchReducer:
         for stage, handed_over in share.stages.items():
             handed_over.summed.result()
             held = self._held[stage]
-            gradients.update(zip(held.names, handed_over.gradients, strict=True))
+            gradients.update(zip(held.weights.names, handed_over.gradients, strict=True))
             spoken_for |= held.spoken_for
         self._ties.sum(gradients)
         vector = torch.zeros(len(self._place) + 2, dtype=torch.float64)

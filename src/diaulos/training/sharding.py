@@ -1,6 +1,6 @@
 """Tensor parallelism: layers split over the shards of a stage, by torch's own styles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -49,21 +49,6 @@ class Part:
         gathered = rows.new_empty((self.parts * each, *rows.shape[1:]))
         dist.all_gather_single(gathered, padded, group=group)
         return gathered[:size].movedim(0, self.dim).contiguous()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldParameters:
-    """What a rank holds of a stage."""
-
-    names: Sequence[str]
-    """Of all parameters of the stage, in order."""
-    parts: Mapping[str, Part]
-    """Which part of each this rank holds."""
-    shapes: Mapping[str, tuple[int, ...]]
-    """Of the whole parameters."""
-    spoken_for: frozenset[str]
-    """Those whose gradient this rank adds to sums over stages, and no other rank that has the
-    same."""
 
 
 def part_of(parameter: Tensor) -> Part:

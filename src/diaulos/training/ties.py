@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.training.groups import Groups
+from diaulos.training.holdings import HeldStage
 from diaulos.training.job import TrainingJob
-from diaulos.training.sharding import HeldParameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,10 @@ class _TiedSet:
 class TiedGradients:
     """Sums the gradients of tied parameters. Every rank makes one, as it makes groups."""
 
-    def __init__(self, groups: Groups, job: TrainingJob, held: Iterable[HeldParameters]) -> None:
+    def __init__(self, groups: Groups, job: TrainingJob, held: Iterable[HeldStage]) -> None:
         self._speaks = groups.is_first_replica and groups.is_first_shard
         self._beside = groups.sharded.beside if groups.sharded else None
-        self._held = {name: stage for stage in held for name in stage.names}
+        self._weights = {name: own.weights for own in held for name in own.weights.names}
         self._sets = []
         ties = job.model.ties
         for owner in dict.fromkeys(ties.values()):
@@ -56,8 +56,8 @@ class TiedGradients:
                     total.zero_()
                 dist.all_reduce(total, group=tied.group)
             for name in own:
-                gradients[name].copy_(self._held[name].parts[name].cut(total))
+                gradients[name].copy_(self._weights[name].parts[name].cut(total))
 
     def _whole(self, name: str, gradient: Tensor) -> Tensor:
-        held = self._held[name]
-        return held.parts[name].gather(gradient, held.shapes[name], self._beside)
+        weights = self._weights[name]
+        return weights.parts[name].gather(gradient, weights.shapes[name], self._beside)

@@ -14,6 +14,7 @@ from diaulos.schedules.actions import Action
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
+from diaulos.training.holdings import HeldStage
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.links import Links
 from diaulos.training.loss_scale import LossScale
@@ -26,8 +27,6 @@ from diaulos.training.reduction import (
     clip_coefficient,
     squared_norms,
 )
-from diaulos.training.replicas import StageReplicas
-from diaulos.training.weights import WeightVersions
 
 GradientObserver = Callable[[int, Sequence[str], Sequence[Tensor]], None]
 """Sees batch, names and summed gradients before they are clipped and applied."""
@@ -44,8 +43,7 @@ class Updater:
         self,
         *,
         groups: Groups,
-        weights: Mapping[int, WeightVersions],
-        replicas: Mapping[int, StageReplicas],
+        held: Mapping[int, HeldStage],
         links: Links,
         reducer: BatchReducer,
         board: FailureBoard,
@@ -60,8 +58,7 @@ class Updater:
         observe_step: StepObserver | None,
     ) -> None:
         self._groups = groups
-        self._weights = weights
-        self._replicas = replicas
+        self._held = held
         self._links = links
         self._reducer = reducer
         self._board = board
@@ -102,7 +99,7 @@ class Updater:
         batch = action.number
         version = self._schedule.version_of(action.stage, batch * self._schedule.shape.microbatches)
         handed_over = self._handed_over[batch]
-        gradients = self._weights[action.stage].take_gradients(version)
+        gradients = self._held[action.stage].weights.take_gradients(version)
         if self._loss_scale is not None:
             self._scales[batch] = self._loss_scale.of(batch)
         handed_over[action.stage] = self._reducer.hand_over(action.stage, gradients)
@@ -121,7 +118,7 @@ class Updater:
 
     def update(self, action: Action) -> None:
         """Make the next version of a stage's weights, when all that it needs is summed."""
-        batch, weights = action.number, self._weights[action.stage]
+        batch, weights = action.number, self._held[action.stage].weights
         gradients = self._handed_over[batch][action.stage].gradients
         norms, norm = self._norms(action)
         start = self._recorder.now()
@@ -140,14 +137,14 @@ class Updater:
 
     def _apply(self, action: Action, gradients: list[Tensor], scale: float, norm: float) -> None:
         """Update with gradients that are to be divided by a scale, and whose norm then is this."""
-        batch, weights = action.number, self._weights[action.stage]
-        replicas = self._replicas[action.stage]
+        batch, weights = action.number, self._held[action.stage].weights
+        replicas = self._held[action.stage].replicas
         if scale != 1:
             torch._foreach_mul_(gradients, 1 / scale)
         if self._observe_gradients is not None:
             own = replicas.updated
-            names = [weights.names[place] for place in own]
-            self._observe_gradients(batch, names, [gradients[place] for place in own])
+            summed = [gradients[place] for place in own]
+            self._observe_gradients(batch, weights.updated_names, summed)
         coefficient = clip_coefficient(norm, self._clip_norm)
         if coefficient is not None:
             torch._foreach_mul_(gradients, coefficient)
@@ -183,9 +180,9 @@ class Updater:
         if self._schedule.updates_stage_by_stage:
             handed_over = self._handed_over[batch][stage]
             self._wait(handed_over.summed, str(action))
-            own = self._replicas[stage].updated
+            own = self._held[stage].replicas.updated
             squares = squared_norms([handed_over.gradients[place] for place in own])
-            names = [self._weights[stage].names[place] for place in own]
+            names = self._held[stage].weights.updated_names
             return dict(zip(names, squares.tolist(), strict=True)), 0.0
         totals = self._wait(self._totals[batch], str(action))
         squares = totals.squared_norms
@@ -212,7 +209,7 @@ class Updater:
         norm = totals.gradient_norm / (scale or 1.0)
         end = self._ends.pop(batch)
         step_seconds, self._last_end = end - self._last_end, end
-        weights = self._weights.values()
+        weights = [held.weights for held in self._held.values()]
         record = StepRecord(
             batch=batch,
             loss=totals.loss,
@@ -221,7 +218,7 @@ class Updater:
             step_seconds=step_seconds,
             tokens_per_second=self._tokens_per_update / step_seconds,
             bubble_fraction=1.0 - totals.busy_seconds / (self._groups.grid.ranks * step_seconds),
-            weight_versions=max(held.peak_alive for held in weights),
+            weight_versions=max(own.peak_alive for own in weights),
             in_flight=self._recorder.peak_in_flight,
         )
         self._recorder.step(record)
