@@ -43,9 +43,13 @@ def model_types() -> tuple[str, ...]:
 
 
 def read_config(path: Path) -> DecoderSizes:
-    """The sizes in a `config.json`, or in a folder that has one."""
+    """The sizes in a `config.json`, or in a folder that has one.
+
+    The model is called as it says itself, or as the file or, of a `config.json`, the folder is.
+    """
     file = path / "config.json" if path.is_dir() else path
-    return parse_config(read_json(file), path.name if path.is_dir() else path.parent.name)
+    stem = file.parent.resolve().name if file.name == "config.json" else file.stem
+    return parse_config(read_json(file), stem)
 
 
 def parse_config(document: Value, name: str) -> DecoderSizes:
