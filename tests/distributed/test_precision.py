@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from diaulos.models.layers import LayerSpec
+from diaulos.pricing.processes import RankError
 from diaulos.training.evaluation import Evaluation
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.loss_scale import LossScaling
@@ -153,6 +154,14 @@ def test_an_overflow_on_one_stage_skips_the_update_on_all(schedule, tmp_path):
     for outcome in (outcome for outcomes in resumed for outcome in outcomes):
         assert outcome.scales == SCALES[schedule][-len(outcome.scales) :]
         assert_bit_equal(outcome, run)
+
+
+def test_what_overflows_without_a_scale_stops_the_run():
+    """A scale of 1 is not halved: the parameter is named, as without a scale."""
+    job = _overflowing_job("2bw", batch=1)
+    job = replace(job, loss_scaling=LossScaling(initial=1.0))
+    with pytest.raises(RankError, match=r"the gradient is not finite in 1 parameters: odd\.weight"):
+        run_jobs([job], ranks=3)
 
 
 def test_low_precision_is_trained_with_shards():
