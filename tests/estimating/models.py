@@ -4,10 +4,11 @@ from functools import partial
 from typing import Any
 
 from diaulos.documents import Value
-from diaulos.estimating.configuration import Configuration, Model
+from diaulos.estimating.configuration import Configuration
 from diaulos.models.decoders.configuration import parse_config
 from diaulos.models.decoders.inline import gpt_sizes
 from diaulos.models.decoders.operations import decoder_operations
+from diaulos.models.operations import Model
 from diaulos.pricing.analytic.groups import Degrees
 from tests.models.decoders.published import CONFIGS
 

@@ -1,6 +1,5 @@
 """A configuration: how a model is to be trained, checked against the model and the cluster."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from diaulos.clusters.cluster import Cluster
@@ -10,9 +9,6 @@ from diaulos.pricing.analytic.account import Sharding
 from diaulos.pricing.analytic.groups import Degrees
 from diaulos.pricing.analytic.options import PRECISIONS, LayerOptions, Precision, Recompute, Runtime
 from diaulos.pricing.devices.attention import AttentionKind
-
-Model = Callable[[Workload], ModelOperations]
-"""What a model computes for a microbatch."""
 
 SCHEDULES = ("1f1b", "interleaved", "gpipe", "2bw", "zero-bubble")
 """By the names that flags use."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diaulos.clusters.cluster import Cluster
-from diaulos.estimating.configuration import Configuration, Model, check_fits
+from diaulos.estimating.configuration import Configuration, check_fits
 from diaulos.estimating.memory import RankMemory, rank_memory
 from diaulos.estimating.parts import StepParts, step_parts
 from diaulos.estimating.pipeline import PipelineRun, Simulators, run_pipeline, steady_pipeline
 from diaulos.estimating.prices import Pricer, StagePrice, border_links
 from diaulos.estimating.stages import split_layers
-from diaulos.models.operations import ModelOperations
+from diaulos.models.operations import Model, ModelOperations
 from diaulos.pricing.analytic.groups import Groups, rank_groups
 
 _DRIVER_BYTES = 2.0**30

@@ -21,10 +21,6 @@ from diaulos.pricing.devices.collectives import (
 )
 from diaulos.pricing.devices.operations import optimizer_seconds
 
-_FURTHER_PASSES_BYTES = 16
-"""Of an update beside Adam itself, of each parameter: its gradient is read for the norm, scaled
-(read and written), and set to 0, in fp32."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
@@ -156,14 +152,9 @@ def _tied_seconds(
 def _optimizer_seconds(
     configuration: Configuration, groups: Groups, held: Sequence[StagePrice]
 ) -> float:
-    """Adam reads its state and the gradient and writes its state and the weights."""
-    precision = configuration.precision
+    """Of the parameters that a rank updates."""
     count = sum(stage.state.count for stage in held)
     if configuration.sharding > Sharding.NOTHING:
         count /= configuration.degrees.replicas
-    moved = precision.gradient_bytes + 2 * precision.optimizer_bytes + precision.parameter_bytes
-    if precision.optimizer_bytes == 8:  # the weights are the ones that layers compute with
-        moved += precision.parameter_bytes
-    return optimizer_seconds(
-        groups.device, size_bytes=count * (moved + _FURTHER_PASSES_BYTES), launches=1
-    )
+    size = count * configuration.precision.update_bytes
+    return optimizer_seconds(groups.device, size_bytes=size, launches=1)

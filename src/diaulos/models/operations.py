@@ -6,7 +6,7 @@ are those of the whole layer on one device.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -351,6 +351,10 @@ class ModelOperations:
             for some in layer.operations.parameters:
                 if some.tied_to is not None:
                     yield some.tied_to
+
+
+Model = Callable[[Workload], ModelOperations]
+"""A model: what it computes for any microbatch."""
 
 
 def _check_above_zero(name: str, value: float) -> None:

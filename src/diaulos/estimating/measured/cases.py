@@ -12,11 +12,12 @@ from statistics import median
 from diaulos.clusters.cluster import Cluster
 from diaulos.documents import read_text
 from diaulos.errors import InputError
-from diaulos.estimating.configuration import Configuration, Model
+from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import Estimate, estimate
 from diaulos.estimating.pipeline import Simulators
 from diaulos.models.decoders.operations import decoder_operations
 from diaulos.models.decoders.sizes import DecoderSizes
+from diaulos.models.operations import Model
 
 _HELD_OUT_EVERY = 3
 

@@ -8,9 +8,6 @@ from diaulos.pricing.analytic.groups import Degrees
 from diaulos.pricing.analytic.options import LayerOptions
 from diaulos.pricing.analytic.shares import parameter_share
 
-_MOMENTS_BYTES = 8
-"""Of Adam's two in fp32; what the optimizer has beside is the weights in fp32."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
@@ -83,11 +80,8 @@ def _state_of(
     if some.region is Region.EXPERTS:
         replicas //= degrees.expert
     kept, trained = precision.parameter_bytes, precision.optimizer_bytes
-    if (
-        sharding is Sharding.PARAMETERS
-    ):  # the weights in fp32 are the parameters then, the others are made of them
-        kept = max(kept, trained - _MOMENTS_BYTES)
-        trained = _MOMENTS_BYTES
+    if sharding is Sharding.PARAMETERS:
+        kept, trained = precision.sharded_bytes
     further = (kept + precision.gradient_bytes) * (versions - 1)
     return StateBytes(
         count=count,

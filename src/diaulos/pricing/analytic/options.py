@@ -9,6 +9,9 @@ from diaulos.clusters.device import DType
 from diaulos.errors import InputError
 from diaulos.pricing.devices.attention import AttentionKind
 
+_MOMENTS_BYTES = 8
+"""Of Adam's two in fp32; what the optimizer has beside is the weights in fp32."""
+
 
 class Recompute(Enum):
     """What the backward computes again instead of keeping it; the value is how flags write it."""
@@ -46,9 +49,29 @@ class Precision:
         return DType.BF16 if self.products is DType.FP8 else self.products
 
     @property
+    def update_bytes(self) -> int:
+        """Moved for a parameter by an update.
+
+        Adam reads its state and the gradient, and writes its state and the weights; beside, the
+        gradient is read for the norm, read and written to scale it, and set to 0.
+        """
+        weights = self.parameter_bytes * (1 if self.optimizer_bytes > _MOMENTS_BYTES else 2)
+        return 5 * self.gradient_bytes + 2 * self.optimizer_bytes + weights
+
+    @property
     def state_bytes(self) -> int:
         """Of all that a parameter takes."""
         return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+
+    @property
+    def sharded_bytes(self) -> tuple[int, int]:
+        """Of the parameter and of its optimizer where parameters are spread over replicas.
+
+        The weights in fp32 are the parameters then, and those that layers compute with are made of
+        them.
+        """
+        master = self.optimizer_bytes - _MOMENTS_BYTES
+        return max(self.parameter_bytes, master), _MOMENTS_BYTES
 
 
 def _mixed(dtype: DType) -> Precision:
