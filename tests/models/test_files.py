@@ -27,6 +27,7 @@ def graph() -> LayerGraph:
         weight_backward_seconds=0.5,
         update_seconds=0.1,
         recompute=True,
+        sequence_parallel=True,
         parameter_bytes=8.0,
         activation_bytes=5.0,
         fixed_memory=FixedMemory(parameters_bytes=8.0, versions_bytes=8.0, temporary_bytes=0.3),
