@@ -122,6 +122,7 @@ def _option(operations: LayerOperations, chosen: LayerOptions, groups: Groups) -
         weight_backward_seconds=seconds.weight_backward,
         update_seconds=_update_seconds(state, chosen, groups),
         recompute=chosen.recompute is not Recompute.NONE,
+        sequence_parallel=chosen.sequence_parallel,
         parameter_bytes=state.gradients,
         activation_bytes=activation_bytes(operations, chosen),
         fixed_memory=FixedMemory(
