@@ -6,9 +6,11 @@ from itertools import product
 import pytest
 
 from diaulos.clusters.device import Allocation, Device, DType, Efficiency, PeakRates, Tile
+from diaulos.pricing.calibration.block import block_seconds
 from diaulos.pricing.calibration.fit import Figures, FittedDevice, fit_device
 from diaulos.pricing.calibration.measured import (
     MeasuredAttention,
+    MeasuredBlock,
     MeasuredProduct,
     Measurements,
     mean_measurements,
@@ -74,6 +76,9 @@ def measured_attention(length: int, head_size: int, *, causal: bool) -> Measured
     )
 
 
+LAUNCH_SECONDS = 6e-6
+SMALL = MeasuredBlock(width=64, heads=2, length=32, seconds=1.0)
+SMALL_SECONDS = block_seconds(replace(TRUE, launch_seconds=LAUNCH_SECONDS), SMALL)
 MEASURED = Measurements(
     products=tuple(
         measured_product(dtype, *sizes)
@@ -87,7 +92,9 @@ MEASURED = Measurements(
     copy_bytes_per_second=1e11,
     memory_bound_bytes_per_second=3e10,
     optimizer_bytes_per_second=1e10,
-    launch_seconds=6e-6,
+    block=replace(
+        SMALL, seconds=block_seconds(replace(TRUE, launch_seconds=LAUNCH_SECONDS), SMALL)
+    ),
     allocation=Allocation(least_bytes=2**25, bytes_per_second=3e9),
 )
 
@@ -109,7 +116,8 @@ def test_the_device_that_was_measured_is_found(found: FittedDevice) -> None:
     assert device.efficiency.attention_backward == pytest.approx(0.6, rel=0.03)
     assert (device.memory_bandwidth_bytes_per_second, device.efficiency.memory) == (1e11, 0.3)
     assert device.efficiency.optimizer == pytest.approx(0.1)
-    assert (device.launch_seconds, device.allocation) == (6e-6, MEASURED.allocation)
+    assert device.launch_seconds == pytest.approx(LAUNCH_SECONDS, rel=0.05)
+    assert device.allocation == MEASURED.allocation
     assert device.dtypes == (DType.FP32, DType.BF16)
 
 
@@ -140,9 +148,17 @@ def test_several_processes_are_averaged() -> None:
     slow = replace(
         MEASURED,
         products=tuple(replace(each, seconds=2 * each.seconds) for each in MEASURED.products),
-        launch_seconds=2 * MEASURED.launch_seconds,
+        block=replace(SMALL, seconds=2.0),
     )
     mean = mean_measurements([MEASURED, slow])
     assert mean.products[3].seconds == pytest.approx(1.5 * MEASURED.products[3].seconds)
-    assert mean.launch_seconds == pytest.approx(9e-6)
+    assert mean.block is not None
+    assert mean.block.seconds == pytest.approx(1 + SMALL_SECONDS / 2)
     assert mean_measurements([MEASURED]) == MEASURED
+
+
+def test_without_a_block_the_launch_is_that_of_products() -> None:
+    """On a GPU the host is ahead, so that products tell what an operation takes at least."""
+    found = fit_device(FIGURES, replace(MEASURED, block=None))
+    assert found.device.launch_seconds == pytest.approx(TRUE.launch_seconds, rel=0.1)
+    assert mean_measurements([replace(MEASURED, block=None)]).block is None

@@ -7,7 +7,8 @@ from statistics import fmean
 
 from diaulos.clusters.device import Device, DType, Efficiency, PeakRates, Source, Tile
 from diaulos.clusters.device_files import FIGURES
-from diaulos.pricing.calibration.measured import MeasuredAttention, Measurements
+from diaulos.pricing.calibration.block import block_seconds
+from diaulos.pricing.calibration.measured import MeasuredAttention, MeasuredBlock, Measurements
 from diaulos.pricing.devices.attention import AttentionKind, Direction, attention_seconds
 from diaulos.pricing.devices.operations import matrix_product_seconds
 
@@ -54,10 +55,11 @@ def fit_device(figures: Figures, measured: Measurements) -> FittedDevice:
     """
     device = _fit_products(_start(figures, measured), measured)
     device = _fit_attention(device, measured.attentions)
+    described = replace(device, allocation=measured.allocation)
+    if measured.block is not None:
+        described = replace(described, launch_seconds=_launch_seconds(described, measured.block))
     return FittedDevice(
-        device=replace(
-            device, launch_seconds=measured.launch_seconds, allocation=measured.allocation
-        ),
+        device=described,
         product_errors=tuple(ratio - 1 for ratio in _product_ratios(device, measured)),
         attention_errors=tuple(
             ratio - 1
@@ -144,6 +146,15 @@ def _fit_attention(device: Device, attentions: Sequence[MeasuredAttention]) -> D
         ]
         candidates.append(described(shares, block))
     return min(candidates, key=error)
+
+
+def _launch_seconds(device: Device, block: MeasuredBlock) -> float:
+    """What each operation of a block takes beside its work, if that is all that is left."""
+    without, with_one = (
+        block_seconds(replace(device, launch_seconds=launch), block) for launch in (0.0, 1.0)
+    )
+    launches = with_one - without
+    return max((block.seconds - without) / launches, device.launch_seconds)
 
 
 def _product_ratios(device: Device, measured: Measurements) -> list[float]:

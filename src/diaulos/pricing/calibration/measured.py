@@ -43,6 +43,19 @@ class MeasuredAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBlock:
+    """A small transformer block in fp32, one sample forward and backward.
+
+    Most of its time is what operations take beside their work.
+    """
+
+    width: int
+    heads: int
+    length: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
     """All that a device is described from."""
 
@@ -54,8 +67,9 @@ class Measurements:
     """Of norms, activation functions, sums and losses, with what they read and write once."""
     optimizer_bytes_per_second: float
     """Of AdamW's step in fp32, which reads 16 bytes for each parameter and writes 12."""
-    launch_seconds: float
-    """Of an operation of training that has hardly anything to do."""
+    block: MeasuredBlock | None
+    """On a CPU, where what operations take beside their work is the host's. None on a GPU, whose
+    host is ahead: there products tell what an operation takes at least."""
     allocation: Allocation | None
     """What new large tensors cost, where they do."""
 
@@ -80,6 +94,12 @@ def mean_measurements(several: Sequence[Measurements]) -> Measurements:
         copy_bytes_per_second=fmean(each.copy_bytes_per_second for each in several),
         memory_bound_bytes_per_second=fmean(each.memory_bound_bytes_per_second for each in several),
         optimizer_bytes_per_second=fmean(each.optimizer_bytes_per_second for each in several),
-        launch_seconds=fmean(each.launch_seconds for each in several),
+        block=_mean_block([each.block for each in several if each.block is not None]),
         allocation=several[0].allocation,
     )
+
+
+def _mean_block(blocks: Sequence[MeasuredBlock]) -> MeasuredBlock | None:
+    if not blocks:
+        return None
+    return replace(blocks[0], seconds=fmean(each.seconds for each in blocks))

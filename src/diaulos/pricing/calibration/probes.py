@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from diaulos.clusters.device import Allocation, DType
+from diaulos.models.gpt import Block, GPTConfig
 from diaulos.pricing.calibration.measured import (
     MeasuredAttention,
+    MeasuredBlock,
     MeasuredProduct,
     Measurements,
 )
@@ -32,7 +34,8 @@ _HEAD_SIZES = (64, 128)
 _UNCACHED = {"cpu": 2**24, "cuda": 2**26}
 """Elements of the operands that products take by turns, more than caches hold."""
 _MOST_SETS = 300
-_CHAIN = 20
+_CHAIN = 8
+"""Small blocks in a row."""
 _ALLOCATED_BYTES = tuple(2**power for power in range(20, 28))
 _MUCH = 2.5
 """How much longer a new tensor takes than an old one if the system gives its memory anew."""
@@ -57,7 +60,7 @@ def measure(device: torch.device, *, dtypes: tuple[DType, ...], threads: int) ->
         copy_bytes_per_second=probe.copies(),
         memory_bound_bytes_per_second=probe.memory_bound(),
         optimizer_bytes_per_second=probe.optimizer(),
-        launch_seconds=probe.launch(),
+        block=probe.block() if device.type == "cpu" else None,
         allocation=probe.allocation() if device.type == "cpu" else None,
     )
 
@@ -150,21 +153,25 @@ class _Probe:
         seconds = self._timer.seconds(torch.optim.AdamW(weights).step)
         return 28 * sum(weight.numel() for weight in weights) / seconds
 
-    def launch(self) -> float:
-        """Of one operation in a chain of tiny layers, forward and backward."""
-        inputs = self._random(1, 8, trained=True)
-        linear = nn.Linear(8, 8, device=self._device)
-        norm = nn.LayerNorm(8, device=self._device)
+    def block(self) -> MeasuredBlock:
+        """Small blocks one after the other, forward and backward, as training runs them."""
+        config = GPTConfig(layers=_CHAIN, width=128, heads=2, sequence_length=160)
+        blocks = [Block(config).to(self._device) for _ in range(_CHAIN)]
+        inputs = self._random(1, config.sequence_length, config.width)
 
         def step() -> None:
             hidden: Tensor = inputs
-            for _ in range(_CHAIN):
-                hidden = hidden + functional.gelu(linear(norm(hidden)))
-            torch.autograd.backward(hidden.sum())
+            for block in blocks:
+                hidden = block(hidden)
+            torch.autograd.backward(hidden, inputs)
 
-        # Forward a norm, a product, an activation and a sum; backward two products, a sum over
-        # rows, and one kernel for each of the others.
-        return self._timer.seconds(step) / (_CHAIN * 10)
+        step()  # the first makes the gradients that later ones add to
+        return MeasuredBlock(
+            width=config.width,
+            heads=config.heads,
+            length=config.sequence_length,
+            seconds=self._timer.seconds(step) / _CHAIN,
+        )
 
     def allocation(self) -> Allocation | None:
         """What writing to a new tensor takes beside writing to an old one, where it is much."""
@@ -177,7 +184,9 @@ class _Probe:
             if new > _MUCH * old:
                 least = least or size_bytes
                 rate = size_bytes / (new - old)
-        return None if least is None else Allocation(least_bytes=least, bytes_per_second=rate)
+        # An allocator that gives back one tensor of this size gives back two of half of it that are
+        # freed together, as those of a microbatch are.
+        return None if least is None else Allocation(least_bytes=least / 2, bytes_per_second=rate)
 
     def _block_work(self, rows: int, columns: int) -> Iterator[tuple[float, float]]:
         """Bytes and seconds of each kind of work, both ways, as often as a block does it."""

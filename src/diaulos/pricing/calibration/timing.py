@@ -10,7 +10,7 @@ from diaulos.pricing.stopwatch import Stopwatch
 
 _BUDGET_SECONDS = 0.1
 """Of one operation's repetitions."""
-_FEWEST, _MOST = 5, 300
+_FEWEST, _MOST = 3, 300
 
 
 class Timer:
