@@ -81,10 +81,14 @@ def broken(given_problem: PlanningProblem, plan: Plan) -> tuple[str, ...]:
 
 @st.composite
 def chains(draw: st.DrawFn) -> PlanningProblem:
-    """Three layers in a row, of two options that differ in more than their time."""
+    """Three layers in a row, of two options that differ in more than their time.
+
+    What they synchronise differs, too.
+    """
     tenths = st.integers(1, 60).map(lambda number: number / 10)
     layers = []
-    for _ in range(3):
+    for layer in range(3):
+        sync = {layer + 1: draw(tenths)} if layer < 2 else {}
         seconds, activations, fixed = draw(tenths), draw(tenths) / 4, draw(tenths) / 4
         layers.append(
             [
@@ -98,6 +102,7 @@ def chains(draw: st.DrawFn) -> PlanningProblem:
                         recompute=True,
                     ),
                     weight_backward_seconds=seconds * draw(st.sampled_from((0.1, 0.4))),
+                    output_sync_bytes=sync,
                 ),
             ]
         )

@@ -8,8 +8,11 @@ from diaulos.clusters.cluster import Cluster, DeviceGroup
 from diaulos.clusters.cluster import Link as ClusterLink
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
+from diaulos.planning.costs import PIPER
+from diaulos.planning.evaluate import evaluate
 from diaulos.planning.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.plan import Plan, Stage
+from diaulos.schedules.costs import message_bytes
 from diaulos.schedules.plans import plan_costs, plan_links, plan_simulator, simulate_plan
 from diaulos.schedules.shape import PipelineShape
 from diaulos.schedules.timeline import Timeline
@@ -197,3 +200,21 @@ def test_stages_hold_what_planning_counts(pipelining: Pipelining, degrees: tuple
         for total, d in zip(pipelining.totals(degrees), degrees, strict=True)
     ]
     assert list(promised) == counted
+
+
+def test_messages_carry_what_both_sides_synchronise() -> None:
+    """What the options at a border synchronise over its edges, each side its own; as evaluated."""
+    gathers = replace(option(3), output_sync_bytes={1: 4, 2: 64})
+    scatters = replace(option(6), input_sync_bytes={0: 2}, output_sync_bytes={2: 128})
+    layers = (Layer(id=0, options=(gathers,)), Layer(id=1, options=(scatters,)), GRAPH.layers[2])
+    graph = replace(GRAPH, layers=layers)
+    whole = planned(((0, 1), 1), ((2,), 1), microbatches=1)
+    costs = plan_costs(graph, whole, CLUSTER)
+    assert [message_bytes(costs, border) for border in range(1)] == [16 + 32 + 64 + 128]
+    cut = planned(((0,), 1), ((1,), 1), ((2,), 1), microbatches=1)
+    costs = plan_costs(graph, cut, CLUSTER)
+    assert [message_bytes(costs, border) for border in range(2)] == [40 + 68 + 2, 48 + 128]
+    timeline = simulate_plan(graph, whole, CLUSTER, schedule="gpipe", batches=1)
+    sender = evaluate(graph, whole, CLUSTER, PIPER).stages[0]
+    assert spans(timeline)["1F0"][0] - spans(timeline)["0F0"][1] == pytest.approx(240 / 16 + 0.25)
+    assert sender.communication_seconds == 2 * 240 / 16

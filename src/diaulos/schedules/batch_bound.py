@@ -5,6 +5,7 @@ It costs a small part of a simulation, and most plans that are looked at can be 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from diaulos.schedules.costs import Link, StageCosts
 
@@ -22,6 +23,7 @@ class LeastCosts:
     reduce_seconds: float
     update_seconds: float
     output_bytes: float
+    input_sync_bytes: float
 
     @staticmethod
     def of(costs: Sequence[StageCosts], *, is_halved: bool) -> "LeastCosts":
@@ -38,6 +40,7 @@ class LeastCosts:
             reduce_seconds=min(cost.reduce_seconds for cost in costs),
             update_seconds=min(cost.update_seconds for cost in costs),
             output_bytes=min(cost.output_bytes for cost in costs),
+            input_sync_bytes=min(cost.input_sync_bytes for cost in costs),
         )
 
 
@@ -56,8 +59,8 @@ def least_batch_seconds(
     stage; and of the microbatches in flight, each makes room for the next by coming back.
     """
     hops = [
-        link.latency_seconds + link.seconds(stage.output_bytes)
-        for link, stage in zip(links, stages, strict=False)
+        link.latency_seconds + link.seconds(stage.output_bytes + after.input_sync_bytes)
+        for link, (stage, after) in zip(links, pairwise(stages), strict=True)
     ]
     starts = [0.0]
     for stage, hop in zip(stages, hops, strict=False):

@@ -28,6 +28,8 @@ class StageCosts:
     """
     output_bytes: float = 0.0
     """Sent to the next stage per microbatch; as much comes back as a gradient."""
+    input_sync_bytes: float = 0.0
+    """What each message from the stage before takes more, to share it among the own devices."""
     activation_bytes: float = 0.0
     """Held for each microbatch in flight."""
     fixed_bytes: float = 0.0
@@ -62,7 +64,8 @@ class StageCosts:
         parts = {
             field.name: getattr(self, field.name) / chunks
             for field in fields(self)
-            if field.name != "output_bytes" and getattr(self, field.name) is not None
+            if field.name not in ("output_bytes", "input_sync_bytes")
+            and getattr(self, field.name) is not None
         }
         return replace(self, **parts)
 
@@ -70,6 +73,11 @@ class StageCosts:
 def chunk_costs(shape: PipelineShape, costs: Sequence[StageCosts]) -> list[StageCosts]:
     """The costs of each stage where every position's costs are cut into its chunks evenly."""
     return [costs[position].divided(shape.chunks) for position in shape.homes]
+
+
+def message_bytes(costs: Sequence[StageCosts], border: int) -> float:
+    """Of a microbatch, from the stage before a border to the one behind it; as much comes back."""
+    return costs[border].output_bytes + costs[border + 1].input_sync_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

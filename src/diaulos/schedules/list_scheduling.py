@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from diaulos.schedules.actions import Kind
 from diaulos.schedules.assembly import Step
-from diaulos.schedules.costs import Link, StageCosts
+from diaulos.schedules.costs import Link, StageCosts, message_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Chain:
     def hop_seconds(self, border: int) -> float:
         """From the end of a computation on a stage to the next one's having what it gives."""
         link = self.links[border]
-        return link.seconds(self.costs[border].output_bytes) + link.latency_seconds
+        return link.seconds(message_bytes(self.costs, border)) + link.latency_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

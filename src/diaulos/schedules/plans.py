@@ -1,7 +1,7 @@
 """The timeline of a plan: its stages' costs, and their schedule on its cluster."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -57,8 +57,9 @@ def plan_costs(graph: LayerGraph, plan: Plan, cluster: Cluster) -> tuple[StageCo
 
     Where a layer's forward and backward were not measured apart, the backward counts as twice the
     forward, with one more forward where it is recomputed; where the halves of the backward were
-    not, each is half of what recomputation leaves. The reduction is that of a ring, 2 (d-1)/d of
-    the parameters in 2 (d-1) messages.
+    not, each is half of what recomputation leaves. Messages carry what both sides synchronise over
+    the edges at the border. The reduction is that of a ring, 2 (d-1)/d of the parameters in 2 (d-1)
+    messages.
     """
     places = stage_places(plan, cluster)
     later = [
@@ -81,7 +82,7 @@ def handed_on_bytes(graph: LayerGraph, later: Collection[int]) -> float:
 def stage_costs(
     graph: LayerGraph, stage: Stage, output_bytes: float, place: StagePlace
 ) -> StageCosts:
-    """The costs of `plan_costs` of one stage, which hands so many bytes to the next."""
+    """The costs of `plan_costs` of one stage, which hands so many bytes of tensors to the next."""
     options = [
         graph.layer(layer).option(stage.options[layer], stage.tensor_parallel)
         for layer in stage.layers
@@ -102,7 +103,8 @@ def stage_costs(
         weight_backward_seconds=weights / speed,
         update_seconds=update * (1 - elsewhere) / speed,
         reduce_seconds=_ring_seconds(options, replicas, place),
-        output_bytes=output_bytes,
+        output_bytes=output_bytes + math.fsum(map(output_sync_of(stage.layers), options)),
+        input_sync_bytes=math.fsum(map(input_sync_of(stage.layers), options)),
         activation_bytes=math.fsum(option.activation_bytes for option in options),
         fixed_bytes=math.fsum(option.fixed_bytes for option in options)
         - versions_bytes
@@ -118,6 +120,20 @@ def _ring_seconds(options: Sequence[Option], replicas: int, place: StagePlace) -
     parameter_bytes = math.fsum(option.parameter_bytes for option in options)
     seconds = parameter_bytes / replicas / link.bandwidth_bytes_per_second
     return share * (seconds + link.latency_seconds)
+
+
+def input_sync_of(layers: Collection[int]) -> Callable[[Option], float]:
+    """What an option of one of these layers synchronises over edges that come from others."""
+    return lambda option: _outside(option.input_sync_bytes, layers)
+
+
+def output_sync_of(layers: Collection[int]) -> Callable[[Option], float]:
+    """What an option of one of these layers synchronises over edges that go to others."""
+    return lambda option: _outside(option.output_sync_bytes, layers)
+
+
+def _outside(sync_bytes: Mapping[int, float], layers: Collection[int]) -> float:
+    return math.fsum(size for layer, size in sync_bytes.items() if layer not in layers)
 
 
 def forward_seconds(option: Option) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Numbers
-from diaulos.schedules.costs import Links, StageCosts, border_links
+from diaulos.schedules.costs import Links, StageCosts, border_links, message_bytes
 from diaulos.schedules.events import Event, Events
 from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
@@ -109,7 +109,7 @@ class Simulator:
             table[_REDUCE, stage] = cost.reduce_seconds
             table[_UPDATE, stage] = cost.update_seconds
         for border, link in enumerate(border_links(links, stages)):
-            taken = link.seconds(costs[border].output_bytes)
+            taken = link.seconds(message_bytes(costs, border))
             table[Kind.SEND_FORWARD.code, border] = taken
             table[Kind.SEND_BACKWARD.code, border + 1] = taken
         columns = self.schedule.columns

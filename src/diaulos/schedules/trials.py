@@ -1,7 +1,7 @@
 """Outlines of plans on trial: their batches are simulated, unless a bound shows that it is vain."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TypeVar
@@ -18,7 +18,9 @@ from diaulos.schedules.costs import StageCosts
 from diaulos.schedules.plans import (
     forward_seconds,
     handed_on_bytes,
+    input_sync_of,
     links_between,
+    output_sync_of,
     plan_simulator,
     stage_costs,
     weight_seconds,
@@ -207,7 +209,8 @@ class Trials:
         output_bytes = handed_on_bytes(graph, outlines.later(placement))
         stages = [outlines.stage(placement)]
         if self.tries_options:
-            found = undominated_options(outlines.judge, placement, self._measures)
+            measures = self._measures(stages[0].layers)
+            found = undominated_options(outlines.judge, placement, measures)
             self.has_all_options &= found is not None
             stages += [outlines.stage(placement, options) for options in found or ()]
         distinct = {tuple(stage.options.items()): stage for stage in stages}
@@ -216,14 +219,20 @@ class Trials:
             for stage in distinct.values()
         )
 
-    def _measures(self, option: Option) -> tuple[float, ...]:
-        """What of an option the simulator counts apart."""
-        forward = forward_seconds(option)
-        backward, update = option.seconds - forward, option.update_seconds
-        if not self.outlines.problem.pipelining.defers_weight_backward:
-            return forward, backward, update
-        weight = min(weight_seconds(option), backward)
-        return forward, backward - weight, weight, update
+    def _measures(self, layers: Collection[int]) -> Callable[[Option], tuple[float, ...]]:
+        """What of an option of a stage of these layers the simulator counts apart."""
+        input_sync, output_sync = input_sync_of(layers), output_sync_of(layers)
+
+        def measured(option: Option) -> tuple[float, ...]:
+            forward = forward_seconds(option)
+            backward, update = option.seconds - forward, option.update_seconds
+            sent = input_sync(option), output_sync(option)
+            if not self.outlines.problem.pipelining.defers_weight_backward:
+                return forward, backward, update, *sent
+            weight = min(weight_seconds(option), backward)
+            return forward, backward - weight, weight, update, *sent
+
+        return measured
 
 
 _Key = TypeVar("_Key")
