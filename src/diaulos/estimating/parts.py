@@ -153,8 +153,5 @@ def _optimizer_seconds(
     configuration: Configuration, groups: Groups, held: Sequence[StagePrice]
 ) -> float:
     """Of the parameters that a rank updates."""
-    count = sum(stage.state.count for stage in held)
-    if configuration.sharding > Sharding.NOTHING:
-        count /= configuration.degrees.replicas
-    size = count * configuration.precision.update_bytes
+    size = sum(stage.state.updated for stage in held) * configuration.precision.update_bytes
     return optimizer_seconds(groups.device, size_bytes=size, launches=1)

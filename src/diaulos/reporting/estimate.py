@@ -1,26 +1,17 @@
 """An estimate as a document, and as tables for people."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 
 from diaulos.estimating.estimate import Estimate
+from diaulos.estimating.memory import RankMemory
 from diaulos.units import format_bytes, format_seconds
 
-_KINDS = (
-    "parameters",
-    "gradients",
-    "optimizer",
-    "versions",
-    "activations",
-    "temporary",
-    "buffers",
-    "reserve",
-    "total",
-)
+_KINDS = (*(field.name for field in fields(RankMemory)), "total")
 
 
 def estimate_document(found: Estimate) -> dict[str, Any]:

@@ -20,16 +20,9 @@ Network = NetworkSizes | ExpertSizes
 
 def gpt2(keys: Keys) -> DecoderSizes:
     """GPT-2: learned positions, LayerNorm, biases, a network of four times the width."""
-    hidden, heads = keys.count("n_embd"), keys.count("n_head")
+    hidden = keys.count("n_embd")
     block = BlockSizes(
-        attention=AttentionSizes(
-            heads=heads,
-            key_value_heads=heads,
-            head_size=keys.share("n_embd", "n_head"),
-            input_bias=True,
-            output_bias=True,
-            rotary=False,
-        ),
+        attention=_plain_attention(keys, "n_embd", "n_head", bias=True, rotary=False),
         network=NetworkSizes(width=keys.count("n_inner", 4 * hidden), gated=False, bias=True),
     )
     return DecoderSizes(
@@ -46,14 +39,10 @@ def gpt2(keys: Keys) -> DecoderSizes:
 
 def gpt_neox(keys: Keys) -> DecoderSizes:
     """GPT-NeoX and Pythia: attention and network side by side, LayerNorm, biases."""
-    heads, bias = keys.count("num_attention_heads"), keys.flag("attention_bias", default=True)
+    bias = keys.flag("attention_bias", default=True)
     block = BlockSizes(
-        attention=AttentionSizes(
-            heads=heads,
-            key_value_heads=heads,
-            head_size=keys.share("hidden_size", "num_attention_heads"),
-            input_bias=bias,
-            output_bias=bias,
+        attention=_plain_attention(
+            keys, "hidden_size", "num_attention_heads", bias=bias, rotary=True
         ),
         network=NetworkSizes(width=keys.count("intermediate_size"), gated=False, bias=True),
         parallel=keys.flag("use_parallel_residual", default=True),
@@ -71,18 +60,13 @@ def gpt_neox(keys: Keys) -> DecoderSizes:
 
 def opt(keys: Keys) -> DecoderSizes:
     """OPT: learned positions (two more than said), LayerNorm, biases, no gate."""
-    hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+    hidden = keys.count("hidden_size")
     bias = keys.flag("enable_bias", default=True)
     norm_before = keys.flag("do_layer_norm_before", default=True)
     width = keys.count("word_embed_proj_dim", hidden)
     block = BlockSizes(
-        attention=AttentionSizes(
-            heads=heads,
-            key_value_heads=heads,
-            head_size=keys.share("hidden_size", "num_attention_heads"),
-            input_bias=bias,
-            output_bias=bias,
-            rotary=False,
+        attention=_plain_attention(
+            keys, "hidden_size", "num_attention_heads", bias=bias, rotary=False
         ),
         network=NetworkSizes(width=keys.count("ffn_dim"), gated=False, bias=bias),
     )
@@ -263,6 +247,21 @@ def deepseek(keys: Keys) -> DecoderSizes:
         return BlockSizes(attention=attention, network=_gated(keys) if index < first else experts)
 
     return _rms_decoder(keys, block)
+
+
+def _plain_attention(
+    keys: Keys, hidden_key: str, heads_key: str, *, bias: bool, rotary: bool
+) -> AttentionSizes:
+    """As many key-value heads as heads, which share the hidden size, and one bias or none."""
+    heads = keys.count(heads_key)
+    return AttentionSizes(
+        heads=heads,
+        key_value_heads=heads,
+        head_size=keys.share(hidden_key, heads_key),
+        input_bias=bias,
+        output_bias=bias,
+        rotary=rotary,
+    )
 
 
 def _attention(

@@ -15,6 +15,8 @@ class StateBytes:
 
     count: float = 0.0
     """Parameters that a device holds or has a share of, before any are spread over replicas."""
+    updated: float = 0.0
+    """Of these, those whose optimizer a device has."""
     parameters: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
@@ -23,6 +25,7 @@ class StateBytes:
     def __add__(self, other: "StateBytes") -> "StateBytes":
         return StateBytes(
             count=self.count + other.count,
+            updated=self.updated + other.updated,
             parameters=self.parameters + other.parameters,
             gradients=self.gradients + other.gradients,
             optimizer=self.optimizer + other.optimizer,
@@ -82,13 +85,15 @@ def _state_of(
     kept, trained = precision.parameter_bytes, precision.optimizer_bytes
     if sharding is Sharding.PARAMETERS:
         kept, trained = precision.sharded_bytes
+    updated = count / (replicas if sharding >= Sharding.OPTIMIZER else 1)
     further = (kept + precision.gradient_bytes) * (versions - 1)
     return StateBytes(
         count=count,
+        updated=updated,
         parameters=count * kept / (replicas if sharding >= Sharding.PARAMETERS else 1),
         gradients=count
         * precision.gradient_bytes
         / (replicas if sharding >= Sharding.GRADIENTS else 1),
-        optimizer=count * trained / (replicas if sharding >= Sharding.OPTIMIZER else 1),
+        optimizer=updated * trained,
         versions=count * further / (replicas if sharding >= Sharding.PARAMETERS else 1),
     )

@@ -136,5 +136,5 @@ def _option(operations: LayerOperations, chosen: LayerOptions, groups: Groups) -
 
 
 def _update_seconds(state: StateBytes, chosen: LayerOptions, groups: Groups) -> float:
-    size = state.count * chosen.precision.update_bytes
+    size = state.updated * chosen.precision.update_bytes
     return optimizer_seconds(groups.device, size_bytes=size, launches=1)
