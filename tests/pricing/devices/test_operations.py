@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from benchmarks.h100_products import HELD_OUT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,41 +19,6 @@ from tests.pricing.devices.plain_device import PLAIN
 
 SIZES = st.integers(1, 20_000)
 DEVICES = st.sampled_from(device_names()).map(lambda name: known_device(name).device)
-
-H100_TFLOPS = {
-    (1, 256, 256, 2048): 31.1,
-    (1, 512, 512, 2048): 114.7,
-    (1, 512, 1024, 2048): 216.5,
-    (1, 512, 2048, 1024): 232.6,
-    (1, 1024, 256, 4096): 169.7,
-    (1, 1024, 2048, 1024): 373.3,
-    (1, 1024, 2048, 2048): 524.3,
-    (1, 1024, 4096, 1024): 490.3,
-    (1, 2048, 256, 4096): 307.5,
-    (1, 2048, 4096, 1024): 594.2,
-    (1, 4096, 512, 256): 142.5,
-    (1, 4096, 512, 4096): 650.0,
-    (1, 4096, 1024, 1024): 488.1,
-    (1, 4096, 1024, 4096): 738.5,
-    (1, 4096, 4096, 512): 543.1,
-    (1, 4096, 4096, 2048): 738.7,
-    (2, 512, 4096, 1024): 486.7,
-    (2, 1024, 512, 2048): 347.7,
-    (2, 2048, 256, 1024): 217.2,
-    (2, 2048, 2048, 2048): 717.7,
-    (2, 4096, 2048, 512): 546.4,
-    (2, 4096, 4096, 4096): 807.7,
-    (4, 256, 256, 4096): 171.6,
-    (4, 512, 2048, 2048): 629.4,
-    (4, 1024, 256, 512): 135.8,
-    (4, 2048, 512, 2048): 621.4,
-    (4, 2048, 2048, 1024): 674.0,
-    (4, 4096, 1024, 256): 393.3,
-    (4, 4096, 2048, 4096): 808.7,
-    (4, 4096, 4096, 256): 503.9,
-}
-"""Measured in bf16: (count, rows, columns, inner) and TFLOP/s, none of them used to fit the device
-(OpenXLA, xla/service/gpu/model/matmul_interpolator_data.h)."""
 
 
 def seconds(rows: float = 64, inner: float = 90, columns: float = 64, count: float = 1) -> float:
@@ -142,7 +108,7 @@ def test_the_h100_is_as_measured() -> None:
     """30 products that the device was not fitted to: 5 % off on average, none by over 15 %."""
     device = known_device("H100-80GB").device
     errors = []
-    for (count, rows, columns, inner), tflops in H100_TFLOPS.items():
+    for (count, rows, columns, inner), tflops in HELD_OUT.items():
         taken = matrix_product_seconds(
             device, rows=rows, inner=inner, columns=columns, count=count, dtype=DType.BF16
         )

@@ -1,24 +1,21 @@
 """A device whose predicted times are as near as possible to the measured ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from diaulos.clusters.device import Device, DType, Efficiency, PeakRates, Source, Tile
 from diaulos.clusters.device_files import FIGURES
 from diaulos.pricing.calibration.block import block_seconds
+from diaulos.pricing.calibration.descent import descend, squared_logs
 from diaulos.pricing.calibration.measured import MeasuredAttention, MeasuredBlock, Measurements
 from diaulos.pricing.devices.attention import AttentionKind, Direction, attention_seconds
 from diaulos.pricing.devices.operations import matrix_product_seconds
 
-_STEPS = (2.0, 1.3, 1.1, 1.03, 1.01)
-"""By which the search changes a figure, the large ones first."""
 _FIRST_RAMP = 16.0
 _BLOCKS = (64.0, 128.0, 256.0, 512.0, 1024.0)
 """Of fused attention, as kernels have them."""
-_LEAST_GAIN = 1e-4
-"""Of the error, for a change to count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +116,7 @@ def _fit_products(device: Device, measured: Measurements) -> Device:
         )
 
     return described(
-        _descend(start, lambda some: _squares(_product_ratios(described(some), measured)))
+        descend(start, lambda some: squared_logs(_product_ratios(described(some), measured)))
     )
 
 
@@ -134,7 +131,7 @@ def _fit_attention(device: Device, attentions: Sequence[MeasuredAttention]) -> D
         )
 
     def error(candidate: Device) -> float:
-        return sum(_squares(_attention_ratios(candidate, attentions, way)) for way in Direction)
+        return sum(squared_logs(_attention_ratios(candidate, attentions, way)) for way in Direction)
 
     candidates = []
     for block in _BLOCKS:
@@ -191,26 +188,5 @@ def _attention_ratios(
     ]
 
 
-def _squares(ratios: Sequence[float]) -> float:
-    return math.fsum(math.log(ratio) ** 2 for ratio in ratios)
-
-
 def _geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(fmean(math.log(ratio) for ratio in ratios))
-
-
-def _descend(start: Sequence[float], error: Callable[[Sequence[float]], float]) -> list[float]:
-    """Figures above 0 near which none changed alone lessens the error."""
-    best, least = list(start), error(start)
-    for step in _STEPS:
-        improved = True
-        while improved:
-            improved = False
-            for position in range(len(best)):
-                for factor in (step, 1 / step):
-                    trial = [*best]
-                    trial[position] *= factor
-                    found = error(trial)
-                    if found < least * (1 - _LEAST_GAIN):
-                        best, least, improved = trial, found, True
-    return best
