@@ -138,6 +138,16 @@ def test_a_rank_that_is_stuck_is_named_after_the_timeout(tmp_path):
         assert f"rank {CULPRIT + 1} (stage {CULPRIT + 1}) was in" in message
 
 
+def test_a_shard_that_is_stuck_is_named_after_the_timeout(tmp_path):
+    """And not the other shard, which waits for it in the middle of a layer."""
+    job = toy_job("1f1b", (1, 1), 2, shards=(2, 2))
+    messages = _messages(job, _sleep, tmp_path, patience=2.0)
+
+    assert set(messages) == set(range(RANKS)) - {CULPRIT}
+    for message in messages.values():
+        assert f"rank {CULPRIT} (stage 1, shard 0) did not do its part of" in message
+
+
 def _mismatched(rank: LocalRank, configs: list[GPTConfig]) -> str:
     store = join_group(rank)
     job = toy_job("1f1b", (1, 1, 1), 3, config=configs[rank.rank])

@@ -86,6 +86,8 @@ def _jobs(ranks):
             recompute=number % 2 == 1,
             sequence_parallel=number // 2 % 2 == 1 and 3 not in shards,
         )
+        if number % 3 == 1 and schedule != "pipedream":
+            job = replace(job, model=replace(job.model, reduction=Reduction.SUM))
         if number % 3 == 2:
             model = replace(job.model, reduction=Reduction.MASKED_MEAN)
             job = replace(job, model=model, data=MaskedTokens())

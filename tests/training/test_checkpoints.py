@@ -8,7 +8,8 @@ import torch
 
 from diaulos.errors import InputError
 from diaulos.models.gpt import gpt
-from diaulos.training.checkpoints import complete, latest_checkpoint, write_layers
+from diaulos.training.checkpoints import complete, latest_checkpoint, remove_torn, write_layers
+from diaulos.training.precision import Precision
 from diaulos.training.resuming import check_resumable, load
 from diaulos.training.saving import CheckpointSettings, copies, describe
 from diaulos.training.stage import StageModule, place_layers
@@ -93,6 +94,7 @@ def test_a_checkpoint_is_of_any_split(tmp_path):
         ({"microbatch_size": 3}, "has samples_per_batch 4; the run has 6"),
         ({"make_optimizer": partial(torch.optim.SGD, lr=0.1)}, "has optimizer AdamW; .* has SGD"),
         ({"batches": 1}, "is of batch 2; the run has 1"),
+        ({"precision": Precision.BF16}, "has precision float32; the run has bf16"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(change, message, tmp_path):
@@ -100,6 +102,27 @@ def test_a_checkpoint_of_another_run_is_refused(change, message, tmp_path):
     _write(tmp_path, JOB, 2)
     with pytest.raises(InputError, match=message):
         check_resumable(replace(JOB, **change), latest_checkpoint(tmp_path))
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    """A replica's share of the optimizer's state would else be missed in silence."""
+    stages = _write(tmp_path, JOB, 1)
+    write_layers(tmp_path, 2, copies(stages, JOB.model))
+    write_layers(tmp_path, 2, copies(stages, JOB.model, with_versions=False), replica=1)
+    complete(tmp_path, describe(JOB, 2), kept=1)
+    read = latest_checkpoint(tmp_path)
+    (read.path / "head.replica_1.safetensors").unlink()
+    with pytest.raises(InputError, match=r"update_00000002: lacks head\.replica_1\.safetensors"):
+        latest_checkpoint(tmp_path)
+
+
+def test_what_was_left_aside_is_removed(tmp_path):
+    """What an earlier run has written in part becomes part of no checkpoint of this one."""
+    _write(tmp_path, JOB, 1)
+    write_layers(tmp_path, 2, {"torn": {"a": torch.ones(1)}})
+    remove_torn(tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["update_00000001"]
 
 
 def test_a_version_that_is_needed_and_was_not_kept_is_named(tmp_path):

@@ -7,16 +7,16 @@ parameters, whatever the stages were: any split of the model reads them. They ar
 the folder gets its name when all are there: a folder with a checkpoint's name is whole.
 """
 
-import glob
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from diaulos.documents import Value, read_json, write_json
+from diaulos.errors import InputError
 from diaulos.training.loss_scale import ScaleState
 from diaulos.training.tensor_files import StoredTensor, read_header, read_tensors, write_tensors
 
@@ -51,6 +51,7 @@ class Checkpoint:
 
     path: Path
     description: Description
+    files: tuple[str, ...]
 
     def header(self, layer: str) -> dict[str, StoredTensor]:
         """What is stored of a layer."""
@@ -64,8 +65,9 @@ class Checkpoint:
 
     def _files(self, layer: str) -> list[Path]:
         """Of the first replica, and of others that have updated some of its weights."""
-        others = self.path.glob(f"{glob.escape(layer)}.replica_*.safetensors")
-        return [self.path / _file(layer), *sorted(others)]
+        parts = f"{layer}.replica_"
+        others = [name for name in self.files if name.startswith(parts)]
+        return [self.path / name for name in (_file(layer), *others)]
 
 
 def weight_key(parameter: str, version: int) -> str:
@@ -92,7 +94,7 @@ def latest_checkpoint(folder: Path) -> Checkpoint | None:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint of a folder of its own, such as `update_00000012`."""
     texts = ("schedule", "optimizer", "precision")
-    names = ("updates", "batches", "samples_per_batch", "seed", "layers", *texts)
+    names = ("updates", "batches", "samples_per_batch", "seed", "layers", "files", *texts)
     document = read_json(path / _DESCRIPTION)
     fields = document.fields(("format", *names), ("loss_scale",))
     if fields["format"].text() != FORMAT:
@@ -106,7 +108,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         loss_scale=_parse_scale(fields["loss_scale"]) if "loss_scale" in fields else None,
         layers=tuple(layer.text() for layer in fields["layers"].items()),
     )
-    return Checkpoint(path=path, description=description)
+    files = tuple(name.text() for name in fields["files"].items())
+    missing = [name for name in files if not (path / name).is_file()]
+    if missing:
+        raise InputError(f"lacks {', '.join(missing[:10])}", where=str(path))
+    return Checkpoint(path=path, description=description, files=files)
 
 
 def _parse_scale(value: Value) -> ScaleState:
@@ -129,11 +135,18 @@ def write_layers(folder: Path, updates: int, layers: LayerTensors, *, replica: i
 def complete(folder: Path, description: Description, *, kept: int) -> None:
     """Give a checkpoint of which all layers are written its name, and keep the newest `kept`."""
     path = _path(folder, description.updates)
-    write_json(_aside(path) / _DESCRIPTION, _document(description))
+    files = sorted(file.name for file in _aside(path).glob("*.safetensors"))
+    write_json(_aside(path) / _DESCRIPTION, _document(description, files))
     if path.exists():  # of a run that went on from before it: the same numbers
         shutil.rmtree(path)
     _aside(path).rename(path)
     _prune(folder, kept)
+
+
+def remove_torn(folder: Path) -> None:
+    """Remove what a run that ended before has left aside; nobody may be writing."""
+    for aside in folder.glob("update_*" + _ASIDE):
+        shutil.rmtree(aside)
 
 
 def _path(folder: Path, updates: int) -> Path:
@@ -144,11 +157,11 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + _ASIDE)
 
 
-def _document(description: Description) -> dict[str, object]:
+def _document(description: Description, files: Sequence[str]) -> dict[str, object]:
     stated = asdict(description)
     if description.loss_scale is None:
         del stated["loss_scale"]
-    return {"format": FORMAT, **stated}
+    return {"format": FORMAT, **stated, "files": files}
 
 
 def _prune(folder: Path, kept: int) -> None:

@@ -57,6 +57,8 @@ class Executor:
     ) -> None:
         self._groups = groups
         self._shape = groups.shape
+        shards = groups.grid.ranks_of_row(groups.row)
+        self._other_shards = [rank for rank in shards if rank != groups.rank]
         self._weights = weights
         self._links = links
         self._updater = updater
@@ -89,12 +91,21 @@ class Executor:
         for action in schedule.actions[self._groups.row]:
             self._board.begin(action)
             try:
-                self._do[action.kind](action)
+                self._perform(action)
             except RunError:
                 raise
             except Exception as error:  # whatever it was, the other ranks must hear of it
                 raise self._board.explain(str(action), error) from error
         self._updater.finish()
+
+    def _perform(self, action: Action) -> None:
+        """Do an action; in the layers of sharded stages each shard waits for the others."""
+        is_together = action.kind.is_compute or action.kind is Kind.REDUCE
+        if not (self._other_shards and is_together):
+            self._do[action.kind](action)
+            return
+        with self._board.waiting_for(self._other_shards):
+            self._do[action.kind](action)
 
     def evaluate(self, objective: Objective, schedule: Schedule) -> float:
         """The loss of held-out data on the newest weights, the same on every rank.

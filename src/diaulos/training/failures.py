@@ -69,9 +69,9 @@ class FailureBoard:
     @contextmanager
     def waiting_for(self, ranks: Sequence[int]) -> Iterator[None]:
         """Note for whom the rank waits meanwhile; it goes on doing so where that fails."""
-        self._waits_for = ranks
+        before, self._waits_for = self._waits_for, ranks
         yield
-        self._waits_for = ()
+        self._waits_for = before
 
     def close(self) -> None:
         """End the thread that answers roll calls."""

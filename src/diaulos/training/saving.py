@@ -19,6 +19,7 @@ from diaulos.training.checkpoints import (
     LayerTensors,
     complete,
     master_key,
+    remove_torn,
     state_key,
     weight_key,
     write_layers,
@@ -65,6 +66,8 @@ class Checkpointing:
         self._weights = weights
         self._loss_scale = loss_scale
         self._settings = settings
+        if settings is not None and groups.rank == 0:  # all ranks meet before they begin
+            remove_torn(settings.folder)
         self._worker = Worker("checkpoints")
         self._pending: Future[None] | None = None
 
