@@ -86,7 +86,7 @@ def read_vtrain(file: Path) -> Iterator[Case]:
 def _four_adapters(cluster: Cluster) -> Cluster:
     """Nodes with an adapter of 200 Gb/s for two devices; the DGX A100 has one for each.
 
-    vTrain's cluster had four; its rows with 16 devices a tensor-parallel group move as much.
+    That vTrain's nodes are such is inferred from its rows with 16 devices a tensor-parallel group.
     """
     rate = cluster.link.bandwidth_bytes_per_second / 2
     return replace(cluster, link=replace(cluster.link, bandwidth_bytes_per_second=rate))
