@@ -6,14 +6,13 @@ from typing import Any
 from rich.table import Table
 
 from diaulos.clusters.catalogue import KnownDevice
-from diaulos.clusters.cluster import Link
 from diaulos.clusters.device import DType
 from diaulos.clusters.device_files import device_document
 from diaulos.clusters.files import link_document
-from diaulos.units import format_bytes, format_seconds
+from diaulos.units import format_bytes
 
 _RATES = (DType.FP32, DType.TF32, DType.BF16, DType.FP16, DType.FP8)
-_LINKS = ("devices", "inside", "its latency", "network", "its latency")
+_LINKS = ("devices", "inside", "network")
 
 
 def devices_table(devices: Sequence[KnownDevice]) -> Table:
@@ -69,18 +68,14 @@ def _row(known: KnownDevice) -> tuple[str, ...]:
         *(_teraflops(known, dtype) for dtype in _RATES),
         node.name,
         str(node.devices),
-        *_link(node.inside),
-        *_link(node.network),
+        _rate(node.inside.bandwidth_bytes_per_second),
+        _rate(node.network.bandwidth_bytes_per_second),
     )
 
 
 def _teraflops(known: KnownDevice, dtype: DType) -> str:
     rate = getattr(known.device.peak, dtype.value)
     return "-" if rate is None else f"{rate / 1e12:.4g}"
-
-
-def _link(link: Link) -> tuple[str, str]:
-    return _rate(link.bandwidth_bytes_per_second), format_seconds(link.latency_seconds)
 
 
 def _rate(bytes_per_second: float) -> str:
