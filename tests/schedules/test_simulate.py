@@ -1,7 +1,9 @@
 """The simulator against closed forms, against small cases by hand, and against the definition."""
 
 import math
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -357,3 +359,66 @@ def test_what_is_not_known_is_not_told() -> None:
     """Without bytes there is no memory."""
     timeline = run("1f1b", 2, 2)
     assert (timeline.memory, timeline.resident) == ((), ())
+
+
+def test_opposite_messages_wait_where_a_link_is_not_duplex() -> None:
+    """A gradient waits for an activation, and later an activation for a gradient; by hand."""
+    schedule = generate("1f1b", line(2, 3), 1)
+    costs = [StageCosts(forward_seconds=1.0, backward_seconds=1.0, output_bytes=3.0)] * 2
+    duplex = Link(bandwidth_bytes_per_second=1.0)
+    sent = {
+        link.duplex: {
+            str(e.action): (e.start_seconds, e.end_seconds)
+            for e in simulate(schedule, costs, link).messages
+        }
+        for link in (duplex, replace(duplex, duplex=False))
+    }
+    assert sent[True] == {
+        "0SEND_F0": (1.0, 4.0), "0SEND_F1": (4.0, 7.0), "0SEND_F2": (11.0, 14.0),
+        "1SEND_B0": (6.0, 9.0), "1SEND_B1": (9.0, 12.0), "1SEND_B2": (16.0, 19.0),
+    }  # fmt: skip
+    assert sent[False] == {
+        "0SEND_F0": (1.0, 4.0), "0SEND_F1": (4.0, 7.0), "0SEND_F2": (13.0, 16.0),
+        "1SEND_B0": (7.0, 10.0), "1SEND_B1": (10.0, 13.0), "1SEND_B2": (18.0, 21.0),
+    }  # fmt: skip
+
+
+@given(schedules(), st.sampled_from([0.5, 1.0, 3.0]), st.sampled_from([0.0, 0.5]))
+@settings(max_examples=60)
+def test_a_link_that_is_not_duplex_carries_one_message_at_a_time(
+    schedule: Schedule, size: float, latency: float
+) -> None:
+    """No two messages between two ranks take the link at once; who comes first goes first."""
+    link = Link(bandwidth_bytes_per_second=1.0, latency_seconds=latency, duplex=False)
+    costs = [
+        StageCosts(forward_seconds=1.0, backward_seconds=2.0 + stage % 2, output_bytes=size)
+        for stage in range(schedule.shape.stages)
+    ]
+    timeline = simulate(schedule, costs, link)
+    shape = schedule.shape
+    busy: dict[tuple[int, ...], list[tuple[float, float, float]]] = {}
+    done = {(e.action.stage, e.action.kind, e.action.number): e for e in timeline.events}
+    for sent in timeline.messages:
+        other = sent.action.matching_receive()
+        pair = tuple(sorted((sent.rank, shape.rank_of(other.stage, other.number))))
+        kinds = (
+            (Kind.FORWARD,)
+            if sent.action.kind is Kind.SEND_FORWARD
+            else (Kind.BACKWARD, Kind.INPUT_BACKWARD)
+        )
+        asked = next(
+            done[sent.action.stage, kind, sent.action.number].end_seconds
+            for kind in kinds
+            if (sent.action.stage, kind, sent.action.number) in done
+        )
+        assert sent.seconds == pytest.approx(size + latency)
+        busy.setdefault(pair, []).append((sent.start_seconds, asked, sent.end_seconds - latency))
+    for spans in busy.values():
+        for before, after in pairwise(sorted(spans)):
+            assert after[0] >= before[2] - 1e-9
+            assert after[1] >= before[1] - 1e-9
+            assert after[0] == pytest.approx(max(before[2], after[1]))
+    loose = simulate(schedule, costs, replace(link, duplex=True))
+    free = simulate(schedule, costs, Link())
+    assert timeline.makespan_seconds >= free.makespan_seconds - 1e-9
+    assert len(timeline.events) == len(loose.events)

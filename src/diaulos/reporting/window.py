@@ -29,5 +29,6 @@ def from_batch(timeline: Timeline, batch: int) -> Timeline:
     if not starts:
         raise InputError(f"timeline {timeline.name!r} has no batch {batch}", "it ends before")
     kept = [event for event in timeline.events if event.start_seconds >= min(starts)]
+    messages = [sent for sent in timeline.messages if sent.start_seconds >= min(starts)]
     points = [point for point in timeline.memory if point.seconds >= min(starts)]
-    return replace(timeline, events=tuple(kept), memory=tuple(points))
+    return replace(timeline, events=tuple(kept), messages=tuple(messages), memory=tuple(points))

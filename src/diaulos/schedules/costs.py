@@ -82,10 +82,12 @@ def message_bytes(costs: Sequence[StageCosts], border: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Between two ranks; each direction carries one message at a time."""
+    """Between two ranks; it carries one message at a time, in each direction or in both."""
 
     latency_seconds: float = 0.0
     bandwidth_bytes_per_second: float = math.inf
+    duplex: bool = True
+    """Whether opposite messages do not wait for each other."""
     overlaps: bool = True
     """Whether the sender goes on while a message is under way; else it waits until it has left."""
 
@@ -95,6 +97,7 @@ class Link:
         return Link(
             latency_seconds=link.latency_seconds,
             bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+            duplex=link.duplex,
         )
 
     def seconds(self, size_bytes: float) -> float:

@@ -36,10 +36,7 @@ def plan_simulator(schedule: str, shape: PipelineShape, batches: int) -> Simulat
 
 
 def plan_links(plan: Plan, cluster: Cluster) -> tuple[Link, ...]:
-    """The link of each border between two stages, where they stand on the cluster.
-
-    Opposite directions do not wait for each other, also where the cluster says that they do.
-    """
+    """The link of each border between two stages, where they stand on the cluster."""
     return links_between(stage_places(plan, cluster))
 
 

@@ -1,7 +1,7 @@
 """The simulator: when every action of a schedule happens, and what each rank then holds."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -14,6 +14,7 @@ from diaulos.schedules.events import Event, Events
 from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import MemoryPoint, Resident, Timeline
+from diaulos.schedules.turns import turns
 
 Scale = Callable[[Action], float]
 """What the seconds of a computation are multiplied by: 2.0 for a microbatch twice as long."""
@@ -58,6 +59,7 @@ class Simulator:
         self._border = (columns.stage - (columns.kind == Kind.SEND_BACKWARD.code)).tolist()
         computes = columns.kind <= _LAST_COMPUTE
         self._computes = computes.nonzero()[0]
+        self._sent: Numbers = sends.nonzero()[0]
         self._shown: Numbers = (computes | (columns.kind == _UPDATE)).nonzero()[0]
         self._sender = self._partner.tolist()
 
@@ -67,11 +69,13 @@ class Simulator:
         """The timeline where the stages have these costs."""
         start, end = self._times(costs, links, scale)
         schedule = self.schedule
-        events = Events(schedule.columns, self._shown, np.array(start), np.array(end))
+        columns, times = schedule.columns, (np.array(start), np.array(end))
+        events = Events(columns, self._shown, *times)
         return Timeline(
             name=schedule.name,
             microbatches=schedule.shape.microbatches,
             events=events,
+            messages=Events(columns, self._sent, *times),
             memory=tuple(self._memory(events, costs)),
             resident=_residents(schedule, costs),
         )
@@ -123,10 +127,14 @@ class Simulator:
     def _times(
         self, costs: Sequence[StageCosts], links: Links, scale: Scale | None
     ) -> tuple["array[float]", "array[float]"]:
-        """Start and end of every action; of a send the end is when its message arrives."""
+        """Start and end of every action; of a send from when it takes the link to its arrival."""
         seconds = self._seconds(costs, links, scale)
         does, sender, lane, border = self._does, self._sender, self._lane, self._border
         borders = border_links(links, self.schedule.shape.stages)
+        is_shared = [
+            not link.duplex and link.seconds(message_bytes(costs, place)) > 0
+            for place, link in enumerate(borders)
+        ]
         latency = [link.latency_seconds for link in borders]
         overlaps = [link.overlaps for link in borders]
         start, end = array("d", seconds), array("d", seconds)
@@ -134,7 +142,10 @@ class Simulator:
         clock, reducer_free = [0.0] * ranks, [0.0] * ranks
         lane_free: dict[int, float] = {}
         reduced: dict[int, float] = {}
-        for rank, begin, stop in self._stretches:
+        order: Iterable[Stretch] = self._stretches
+        if any(is_shared):
+            lane, order = self._in_order_of_time(is_shared, clock)
+        for rank, begin, stop in order:
             now = clock[rank]
             for index in range(begin, stop):
                 what = does[index]
@@ -146,6 +157,7 @@ class Simulator:
                     path = lane[index]
                     free = lane_free.get(path, 0.0)
                     began = free if free > now else now  # noqa: FURB136 - max is a slow call
+                    start[index] = began
                     left = began + seconds[index]
                     lane_free[path] = left
                     end[index] = left + latency[border[index]]
@@ -163,6 +175,18 @@ class Simulator:
                     now = end[index] = start[index] + seconds[index]
             clock[rank] = now
         return start, end
+
+    def _in_order_of_time(
+        self, is_shared: Sequence[bool], clock: Sequence[float]
+    ) -> tuple[list[int], Iterator[Stretch]]:
+        """Lanes, and stretches by time, where both directions over some borders share a link."""
+        columns, ranks = self.schedule.columns, self.schedule.shape.ranks
+        sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+        shared = sends & np.append(is_shared, False)[self._border]
+        receiver = columns.rank[np.maximum(self._partner, 0)]
+        pair = np.minimum(columns.rank, receiver) * ranks + np.maximum(columns.rank, receiver)
+        lane: list[int] = np.where(shared, pair, self._lane).tolist()
+        return lane, turns(columns, self._partner, lane, is_shared=shared, clock=clock)
 
     def _memory(
         self, events: Sequence[Event], costs: Sequence[StageCosts]

@@ -59,6 +59,8 @@ class Timeline:
     microbatches: int
     """Of one batch, over all replicas."""
     events: Sequence[Event]
+    messages: Sequence[Event] = ()
+    """Sends, from when each takes its link to its arrival, where that is known."""
     memory: tuple[MemoryPoint, ...] = ()
     """In the order of time within each rank."""
     resident: tuple[Resident, ...] = ()
@@ -215,13 +217,15 @@ def format_timeline(timeline: Timeline) -> dict[str, Any]:
         "format": FORMAT,
         "name": timeline.name,
         "microbatches": timeline.microbatches,
-        "events": [
-            [event.rank, str(event.action), event.start_seconds, event.end_seconds]
-            for event in timeline.events
-        ],
+        "events": [*map(_event_cells, timeline.events)],
+        "messages": [*map(_event_cells, timeline.messages)],
         "memory": [[point.rank, point.seconds, point.bytes] for point in timeline.memory],
         "resident": [[held.fixed_bytes, held.versions_bytes] for held in timeline.resident],
     }
+
+
+def _event_cells(event: Event) -> list[object]:
+    return [event.rank, str(event.action), event.start_seconds, event.end_seconds]
 
 
 def write_timeline(path: Path, timeline: Timeline) -> None:
@@ -232,7 +236,7 @@ def write_timeline(path: Path, timeline: Timeline) -> None:
 def read_timeline(path: Path) -> Timeline:
     """A timeline from a JSON file."""
     fields = read_json(path).fields(
-        ("format", "name", "microbatches", "events", "memory"), ("resident",)
+        ("format", "name", "microbatches", "events", "memory"), ("messages", "resident")
     )
     if fields["format"].text() != FORMAT:
         raise fields["format"].error(f"is {fields['format'].raw!r}", f"it must be {FORMAT!r}")
@@ -240,6 +244,10 @@ def read_timeline(path: Path) -> Timeline:
         name=fields["name"].text(),
         microbatches=fields["microbatches"].integer(minimum=1),
         events=tuple(_parse_event(value) for value in fields["events"].items()),
+        messages=tuple(
+            _parse_event(value)
+            for value in (fields["messages"].items() if "messages" in fields else ())
+        ),
         memory=tuple(_parse_point(value) for value in fields["memory"].items()),
         resident=tuple(
             _parse_resident(value)
