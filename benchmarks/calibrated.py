@@ -3,7 +3,7 @@
 Usage: python benchmarks/calibrated.py [CLUSTER.toml]
 
 GPTs of different shapes, none of them profiled, are trained for some batches of two microbatches
-on the CPU with one thread, or on the GPU where there is one. The cluster is what
+on the CPU with one thread in fp32, or in bf16 on the GPU where there is one. The cluster is what
 `diaulos calibrate` wrote; without one the machine is calibrated first. Seconds on a CPU are those
 that the process computes, so that other programs do not count.
 """
@@ -19,6 +19,7 @@ from rich.table import Table
 from torch import Tensor
 
 from diaulos.clusters.cluster import Cluster
+from diaulos.clusters.device import DType
 from diaulos.clusters.files import read_cluster
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import estimate
@@ -28,7 +29,7 @@ from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.layers import build_layer
 from diaulos.models.operations import ModelOperations, Workload
 from diaulos.pricing.analytic.groups import Degrees
-from diaulos.pricing.analytic.options import PRECISIONS, Runtime
+from diaulos.pricing.analytic.options import PRECISIONS, Precision, Runtime
 from diaulos.pricing.calibration.calibrate import calibrate_cpu, calibrate_gpu
 from diaulos.pricing.calibration.timing import Timer
 from diaulos.pricing.memory_probe import peak_bytes
@@ -80,6 +81,17 @@ LARGE_CASES = _cases(
 """For a GPU."""
 
 
+_HALF = Precision(
+    name="bf16",
+    products=DType.BF16,
+    element_bytes=2,
+    parameter_bytes=2,
+    gradient_bytes=2,
+    optimizer_bytes=4,
+)
+"""All in bf16, the moments of AdamW too: how a GPU trains here."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figures:
     """Of one case: seconds of a step, and bytes when most are held."""
@@ -88,7 +100,7 @@ class Figures:
     bytes: float
 
 
-def predicted(case: Case, cluster: Cluster) -> Figures:
+def predicted(case: Case, cluster: Cluster, device: torch.device) -> Figures:
     """From the sizes of the model alone, on one device of the cluster."""
     one = replace(cluster.groups[0], devices_per_node=1)
     found = estimate(
@@ -99,7 +111,7 @@ def predicted(case: Case, cluster: Cluster) -> Figures:
             microbatch_size=case.microbatch_size,
             batch_size=MICROBATCHES * case.microbatch_size,
             sequence_length=case.config.sequence_length,
-            precision=PRECISIONS["fp32"],
+            precision=PRECISIONS["fp32"] if device.type == "cpu" else _HALF,
             runtime=Runtime(fused=False),
         ),
     )
@@ -146,7 +158,8 @@ def _training(
 ) -> tuple[Callable[[], None], Callable[[], None], Callable[[], list[Tensor]]]:
     """A step, a microbatch of it, and all tensors that live from one step to the next."""
     model = gpt(case.config)
-    layers = [build_layer(spec, seed=0).to(device) for spec in model.layers]
+    numbers = torch.float32 if device.type == "cpu" else torch.bfloat16
+    layers = [build_layer(spec, seed=0).to(device, numbers) for spec in model.layers]
     inputs, targets = (tensor.to(device) for tensor in model.example(case.microbatch_size))
     weights = [weight for layer in layers for weight in layer.parameters()]
     optimizer = torch.optim.AdamW(weights)
@@ -195,7 +208,7 @@ def main() -> None:
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     for case in CASES if device.type == "cpu" else LARGE_CASES:
-        table.add_row(*_row(case, measured(case, device), predicted(case, cluster)))
+        table.add_row(*_row(case, measured(case, device), predicted(case, cluster, device)))
     Console(width=140).print(table)
 
 

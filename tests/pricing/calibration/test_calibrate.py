@@ -29,7 +29,7 @@ def errors(cases: tuple[Case, ...], cluster: Cluster, device: torch.device) -> l
     """Predicted over measured seconds, minus 1; memory is right to a tenth each time."""
     found = []
     for case in cases:
-        expected, real = predicted(case, cluster), measured(case, device)
+        expected, real = predicted(case, cluster, device), measured(case, device)
         assert expected.bytes == pytest.approx(real.bytes, rel=0.1)
         found.append(abs(expected.seconds / real.seconds - 1))
     return found

@@ -31,7 +31,7 @@ _BLOCKS = 3
 _COPIED = {"cpu": 2**20, "cuda": 2**28}
 """Elements."""
 _HEAD_SIZES = (64, 128)
-_UNCACHED = {"cpu": 2**24, "cuda": 2**26}
+_UNCACHED = {"cpu": 2**24, "cuda": 2**28}
 """Elements of the operands that products take by turns, more than caches hold."""
 _MOST_SETS = 300
 _CHAIN = 8
