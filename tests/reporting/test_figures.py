@@ -1,6 +1,5 @@
 """The figures of the 2BW paper, read back from the pictures box by box."""
 
-import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,11 +9,11 @@ from diaulos.reporting.svg import schedule_svg
 from diaulos.reporting.svg_rows import BAND_HEIGHT
 from diaulos.schedules.actions import Kind
 from diaulos.schedules.generators import generate
+from tests.reporting.drawn import NAMESPACE, placed_texts, spans
 from tests.schedules.figures import FIGURE_2_OF_2BW, PIPEDREAM_FLUSH, drawn, timed
 from tests.schedules.shapes import line
 
 SECONDS = 28
-NAMESPACE = "{http://www.w3.org/2000/svg}"
 Bars = list[tuple[float, float, float]]
 """Middle, left and right."""
 
@@ -27,8 +26,7 @@ def bars(root: ET.Element, colour: str, *, bands: bool = False) -> Bars:
         for path in group.findall(f"{NAMESPACE}path"):
             if path.get("stroke") == colour:
                 middle = float(group.get("transform", "").split()[1].rstrip(")"))
-                for left, width in re.findall(r"M([\d.]+) 0h([\d.]+)", path.get("d", "")):
-                    found.append((middle, float(left), float(left) + float(width)))
+                found += [(middle, left, left + width) for left, width in spans(path)]
     return found
 
 
@@ -39,7 +37,7 @@ def numbers(root: ET.Element) -> Bars:
         for text in group.findall(f"{NAMESPACE}text"):
             if (text.text or "").isdigit() and "transform" in group.attrib:
                 baseline = float(group.get("transform", "").split()[1].rstrip(")"))
-                found.append((baseline, float(text.get("x", "")), float(text.text or "")))
+                found += [(baseline, x, float(told)) for x, told in placed_texts(text)]
     return found
 
 

@@ -73,7 +73,8 @@ def draw_row(row: Row, top: float, scale: TimeScale, font: float) -> Iterator[st
         f'<text class="label" x="{scale.left - 8:g}" y="{middle + 4:g}">{escape(row.label)}</text>'
     )
     yield f'<g transform="translate(0 {middle:g})" stroke-width="{row.height:g}">'
-    yield f'<path stroke="{IDLE}" d="{_bar(scale.left, scale.x(row.end_seconds) - scale.left)}"/>'
+    whole = scale.left, scale.x(row.end_seconds) - scale.left
+    yield f'<path stroke="{IDLE}" d="{_bars([whole])}"/>'
     yield from _grid(row, scale)
     shown = [event for event in row.events if event.start_seconds < scale.end_seconds]
     computations = [event for event in shown if event.action.kind.is_compute]
@@ -87,35 +88,47 @@ def draw_row(row: Row, top: float, scale: TimeScale, font: float) -> Iterator[st
 def _grid(row: Row, scale: TimeScale) -> Iterator[str]:
     """The ticks of the axis, seen through the idle time."""
     moments = [moment for moment, _ in ticks(scale.end_seconds) if 0 < moment < row.end_seconds]
-    bars = "".join(_bar(scale.x(moment) - 0.5, 1.0) for moment in moments)
+    bars = _bars((scale.x(moment) - 0.5, 1.0) for moment in moments)
     if bars:
         yield f'<path stroke="{PAPER}" d="{bars}"/>'
 
 
 def _boxes(row: Row, events: Iterable[Event], scale: TimeScale) -> Iterator[str]:
-    by_colour: dict[str, list[str]] = {}
+    by_colour: dict[str, list[tuple[float, float]]] = {}
     for event in events:
         left, right = scale.x(event.start_seconds), scale.x(event.end_seconds)
         width = right - left
         # A sliver of background parts neighbours, but never eats up a narrow box.
-        bar = _bar(left, width - min(0.8, 0.15 * width))
-        by_colour.setdefault(row.fill_of(event).box, []).append(bar)
-    for colour, bars in by_colour.items():
-        yield f'<path stroke="{colour}" d="{"".join(bars)}"/>'
+        span = left, width - min(0.8, 0.15 * width)
+        by_colour.setdefault(row.fill_of(event).box, []).append(span)
+    for colour, spans in by_colour.items():
+        yield f'<path stroke="{colour}" d="{_bars(spans)}"/>'
 
 
 def _numbers(
     row: Row, events: Iterable[Event], baseline: float, scale: TimeScale, font: float
 ) -> Iterator[str]:
-    by_colour: dict[str, list[str]] = {}
+    by_colour: dict[str, list[tuple[str, str]]] = {}
     for event in events:
         left, right = scale.x(event.start_seconds), scale.x(event.end_seconds)
         text = str(event.action.number)
         if len(text) * _DIGIT_WIDTH * font + 1.5 <= right - left:
-            element = f'<text x="{_tenths((left + right - 0.8) / 2)}">{text}</text>'
-            by_colour.setdefault(row.fill_of(event).text, []).append(element)
-    for colour, texts in by_colour.items():
-        yield f'<g fill="{colour}" transform="translate(0 {baseline:.1f})">{"".join(texts)}</g>'
+            place = _tenths((left + right - 0.8) / 2)
+            by_colour.setdefault(row.fill_of(event).text, []).append((place, text))
+    for colour, placed in by_colour.items():
+        texts = "".join(_texts(placed))
+        yield f'<g fill="{colour}" transform="translate(0 {baseline:.1f})">{texts}</g>'
+
+
+def _texts(placed: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Numbers at their places; those of one digit are one text, with a place for each."""
+    digits = [(place, text) for place, text in placed if len(text) == 1]
+    if digits:
+        places = " ".join(place for place, _ in digits)
+        yield f'<text x="{places}">{"".join(text for _, text in digits)}</text>'
+    for place, text in placed:
+        if len(text) > 1:
+            yield f'<text x="{place}">{text}</text>'
 
 
 def _bands(events: Iterable[Event], middle: float, scale: TimeScale) -> Iterator[str]:
@@ -127,10 +140,10 @@ def _bands(events: Iterable[Event], middle: float, scale: TimeScale) -> Iterator
         if spans and spans[-1][0] == colour and left - spans[-1][2] < 0.05:
             left = spans.pop()[1]
         spans.append((colour, left, right))
-    by_colour: dict[str, list[str]] = {}
+    by_colour: dict[str, list[tuple[float, float]]] = {}
     for colour, left, right in spans:
-        by_colour.setdefault(colour, []).append(_bar(left, right - left))
-    bands = "".join(f'<path stroke="{c}" d="{"".join(bars)}"/>' for c, bars in by_colour.items())
+        by_colour.setdefault(colour, []).append((left, right - left))
+    bands = "".join(f'<path stroke="{c}" d="{_bars(some)}"/>' for c, some in by_colour.items())
     if bands:
         yield f'<g transform="translate(0 {middle:g})" stroke-width="{BAND_HEIGHT:g}">{bands}</g>'
 
@@ -160,9 +173,23 @@ def draw_versions(row: Row, top: float, scale: TimeScale) -> Iterator[str]:
             free_from, written = left + width, event.action.number
 
 
-def _bar(left: float, width: float) -> str:
-    """A stroke as high as its row."""
-    return f"M{_tenths(left)} 0h{_tenths(width)}"
+def _bars(spans: Iterable[tuple[float, float]]) -> str:
+    """Strokes as high as their row, from left to right, each told from the end of the last.
+
+    Places are rounded and not steps, so that nothing adds up.
+    """
+    parts, end = [], 0
+    for left, width in spans:
+        start, length = round(10 * left), round(10 * width)
+        parts.append(f"m{_short(start - end)} 0h{_short(length)}")
+        end = start + length
+    return "".join(parts)
+
+
+def _short(tenths: int) -> str:
+    """Tenths of a pixel, without a leading zero."""
+    text = f"{tenths / 10:g}"
+    return text.replace("0.", ".", 1) if abs(tenths) < 10 else text
 
 
 def _tenths(place: float) -> str:
