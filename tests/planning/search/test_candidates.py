@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from diaulos.planning.pipelining import ONE_F_ONE_B
 from diaulos.planning.search.candidates import Candidates, candidates, needed_devices
+from diaulos.planning.search.labels import Labels, Totals
 from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.placement import Judge, Placement
 from diaulos.planning.search.scope import Scope
@@ -21,6 +22,12 @@ _some = settings(max_examples=60)
 flat = st.one_of(problems(most_layers=3), flush_problems(most_layers=3))
 
 
+def unknown_totals(space: Space) -> Totals:
+    """That any sum may stand behind a stage."""
+    first = Labels(space.line.first_ends() * space.weight)
+    return first.totals(len(space.downsets), known=0)
+
+
 def found_in(space: Space, threshold: Threshold, *, surely: bool = False) -> Candidates:
     """The candidates among all pairs."""
     scope = Scope.all_of(space)
@@ -30,7 +37,8 @@ def found_in(space: Space, threshold: Threshold, *, surely: bool = False) -> Can
         threshold,
         Lessons(),
         devices=space.devices,
-        pairs=scope.pairs,
+        downsets=slice(1, len(space.downsets)),
+        behind=unknown_totals(space),
         surely=surely,
     )
 
@@ -115,6 +123,24 @@ def test_larger_degrees_only_where_smaller_ones_hold_too_much() -> None:
     places = zip(first_layer.degree, first_layer.first, first_layer.last, strict=True)
     # The last layer alone: at most two in flight, so sums up to twice the degree.
     assert list(places) == [(0, 1, 2), (1, 3, 4), (2, 5, 7)]
+
+
+def test_only_degrees_that_known_sums_ask_for() -> None:
+    """Behind the last layer there is nothing, so that its smallest degree is enough."""
+    layer = [option(seconds=1.0, activations=1.0)]
+    space = space_of(problem(chain(layer, layer), devices=8, microbatches=8, memory=2.0))
+    labels = Labels(space.line.first_ends() * space.weight)
+    last_layer = candidates(
+        space,
+        Scope.all_of(space),
+        Threshold(time=Fraction(2**61)),
+        Lessons(),
+        devices=space.devices,
+        downsets=slice(1, 2),
+        behind=labels.totals(len(space.downsets), known=1),
+    )
+    places = zip(last_layer.degree, last_layer.first, last_layer.last, strict=True)
+    assert list(places) == [(0, 1, 1)]
 
 
 def test_with_a_flush_each_degree_is_of_use() -> None:

@@ -91,6 +91,12 @@ def test_labels_are_kept_by_downset(many: int) -> None:
     place, label = labels.following(np.array([2, 3, 4, 2]))
     assert place.tolist() == [0, 0, 2, 3, 3]
     assert labels.rows.packed[label].tolist() == [5, 4, 9, 5, 4]
+    totals = labels.totals(5, known=4)
+    assert totals.least.tolist()[:3] == [0, 1, 2]
+    assert totals.most.tolist()[:3] == [0, 1, 3]
+    assert totals.most[3] < 0
+    assert totals.least[4] == 0
+    assert totals.most[4] > 10**9
     total, packed = labels.least(5)
     assert total[[0, 1, 2, 4]].tolist() == [0, 1, 2, 9]
     assert packed[[0, 1, 2, 4]].tolist() == [0, 7, 4, 9]

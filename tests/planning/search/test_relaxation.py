@@ -191,17 +191,19 @@ def test_least_paid(instance: Instance, in_flight: int) -> None:
         assert least == pytest.approx(relaxed, abs=1 + 1e-6 * abs(relaxed))
 
 
-@given(instances(), st.integers(1, MOST))
-def test_what_may_fit(instance: Instance, in_flight: int) -> None:
-    """A stage may fit if and only if its options of least memory do."""
+@given(instances())
+def test_the_most_in_flight_at_all(instance: Instance) -> None:
+    """So many fit as fit with the options of least memory."""
     pairs, choices = stages(instance)
-    regime = regime_of(instance, in_flight)
-    found = regime.may_fit(pairs.outer, pairs.inner, in_flight, instance.limit)
-    wanted = [
-        min(a * in_flight + f for _, a, f in some) <= instance.limit * (1 + 1e-9) + 1e-9
-        for some in choices
-    ]
-    assert found.tolist() == wanted
+    for regime in regimes(instance.layers, instance.downsets, MOST):
+        found = regime.most_in_flight_at_all(pairs.outer, pairs.inner, instance.limit)
+        assert (found <= regime.last).all()
+        for in_flight in range(regime.first, regime.last + 1):
+            wanted = [
+                min(a * in_flight + f for _, a, f in some) <= instance.limit * (1 + 1e-9) + 1e-9
+                for some in choices
+            ]
+            assert (found >= in_flight).tolist() == wanted
 
 
 @given(instances())

@@ -12,10 +12,10 @@ from tests.planning.search.spaces import spaces
 @settings(max_examples=60)
 @given(spaces())
 def test_all_possible_stages(space: Space) -> None:
-    """The first scope holds the pairs that some setting makes possible, and nothing is needed."""
+    """The first scope holds what each setting makes possible, and nothing is needed."""
     scope = Scope.all_of(space)
-    wanted = [p for p in range(len(space.pairs)) if any(s.possible[p] for s in space.settings)]
-    assert scope.pairs.tolist() == wanted
+    for pairs, costs in zip(scope.pairs, space.settings, strict=True):
+        assert pairs.tolist() == [p for p in range(len(space.pairs)) if costs.possible[p]]
     last = len(space.downsets) - 1
     assert scope.least_devices.tolist() == scope.least_total.tolist() == [0, *[1] * last]
     assert scope.devices_beyond.tolist() == [*[1] * last, 0]
@@ -24,13 +24,18 @@ def test_all_possible_stages(space: Space) -> None:
 @settings(max_examples=60)
 @given(spaces(), st.data())
 def test_pairs_by_downset(space: Space, data: st.DataObject) -> None:
-    """The pairs of a range of outer downsets are found, in order."""
-    pairs = np.array(sorted(data.draw(st.sets(st.integers(0, len(space.pairs) - 1)))), np.int64)
+    """The pairs of a range of outer downsets are found by setting, in order, and counted."""
+    some = st.sets(st.integers(0, len(space.pairs) - 1)).map(sorted)
+    pairs = [np.array(data.draw(some), np.int64) for _ in space.settings]
     nothing = np.zeros(len(space.downsets), np.int64)
     scope = Scope.of(
         space, pairs, least_devices=nothing, least_total=nothing, devices_beyond=nothing
     )
     first = data.draw(st.integers(0, len(space.downsets)))
     end = data.draw(st.integers(first, len(space.downsets)))
-    wanted = [pair for pair in pairs.tolist() if first <= space.pairs.outer[pair] < end]
-    assert scope.of_downsets(slice(first, end)).tolist() == wanted
+    wanted = [
+        [pair for pair in some.tolist() if first <= space.pairs.outer[pair] < end] for some in pairs
+    ]
+    found = [scope.of_downsets(i, slice(first, end)).tolist() for i in range(len(pairs))]
+    assert found == wanted
+    assert scope.counts()[end] - scope.counts()[first] == sum(map(len, wanted))

@@ -45,6 +45,9 @@ def test_possible_stages(space: Space, data: st.DataObject) -> None:
             least = 1 if space.flushes or not space.pairs.inner[pair] else 2
             if least <= most_in_flight(space):
                 assert costs.possible[pair] or some.least_time(least) is None
+            for in_flight in range(1, most_in_flight(space) + 1):
+                fits = some.least_time(in_flight) is not None
+                assert costs.most_at_all[pair] >= in_flight or not fits
 
 
 @_some

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.planning.search.fixed_point import Units
+from diaulos.planning.search.labels import Totals
 from diaulos.planning.search.lessons import Lessons
 from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.space import Space
@@ -48,25 +49,31 @@ def candidates(
     lessons: Lessons,
     *,
     devices: int,
-    pairs: NDArray[np.int64],
+    downsets: slice,
+    behind: Totals,
     surely: bool = False,
 ) -> Candidates:
-    """The stages among some pairs that keep to a threshold and leave devices for all other layers.
+    """The stages that keep to a threshold and leave devices for all other layers.
 
-    The pairs are of the scope.
+    Those of the scope whose outer downset is among some; `behind` says which sums there are.
 
     Where it does not matter on which devices a stage stands and nothing is filled and drained, a
     stage needs only the smallest data-parallel degree with which it keeps to the threshold: in a
     plan on the fewest devices every stage has it, since with it a stage takes fewer devices and
     leaves fewer microbatches in flight to the stages before it.
     """
-    rooms = _rooms(space, scope, threshold, devices, pairs)
+    needs = _Needs.of(space, scope, threshold, behind)
     found = []
     for index in range(len(space.settings)):
-        judging = _Judging(
-            space=space, threshold=threshold, lessons=lessons, setting=index, surely=surely
-        )
-        found.append(_of_setting(judging, pairs, rooms))
+        pairs = scope.of_downsets(index, downsets)
+        pairs = pairs[behind.most[space.pairs.inner[pairs]] >= 0]
+        if len(pairs):
+            judging = _Judging(
+                space=space, threshold=threshold, lessons=lessons, setting=index, surely=surely
+            )
+            found.append(_of_setting(judging, pairs, needs.rooms(space, devices, pairs)))
+    if not found:
+        found.append((np.zeros(0, np.int64),) * 4)
     pair, degree, first, last = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(pair, kind="stable")
     pair = pair[order]
@@ -102,26 +109,54 @@ class _Rooms:
     """That the stage can have at most."""
     before: Units
     """Least sum of data-parallel degrees behind it."""
+    most_before: Units
+    """Largest sum behind it."""
     most: Units
     """Largest sum with its own degree."""
+
+    def most_with(self, rows: NDArray[np.int64], degrees: NDArray[np.int64]) -> Units:
+        """The largest sum from the stages of some rows on, with these degrees."""
+        most: Units = np.minimum(self.most[rows], self.most_before[rows] + degrees)
+        return most
 
     def take(self, places: NDArray[np.int64]) -> "_Rooms":
         return _Rooms(**{name: getattr(self, name)[places] for name in self.__slots__})
 
 
-def _rooms(
-    space: Space, scope: Scope, threshold: Threshold, devices: int, pairs: NDArray[np.int64]
-) -> _Rooms:
-    behind = scope.least_devices
-    if not space.flushes:
-        behind = np.maximum(behind, needed_devices(space.least_work, threshold))
-    outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
-    left = devices - devices_beyond(space, scope, threshold)[outer]
-    return _Rooms(
-        devices=left - behind[inner],
-        before=scope.least_total[inner],
-        most=np.minimum(left, space.replicas_limit),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needs:
+    """By downset, what its layers and those outside it need."""
+
+    devices: Units
+    devices_beyond: Units
+    least_total: Units
+    most_total: Units
+
+    @staticmethod
+    def of(space: Space, scope: Scope, threshold: Threshold, totals: Totals) -> "_Needs":
+        """Under a threshold, with some sums of data-parallel degrees."""
+        devices, replicas = scope.least_devices, scope.least_total
+        if not space.flushes:
+            at_work = needed_devices(space.least_work, threshold)
+            devices = np.maximum(devices, at_work)
+            replicas = np.maximum(replicas, -(-at_work // space.most_shards))
+        return _Needs(
+            devices=devices,
+            devices_beyond=devices_beyond(space, scope, threshold),
+            least_total=np.maximum(replicas, totals.least),
+            most_total=totals.most,
+        )
+
+    def rooms(self, space: Space, devices: int, pairs: NDArray[np.int64]) -> _Rooms:
+        """What is left to some stages of so many devices."""
+        outer, inner = space.pairs.outer[pairs], space.pairs.inner[pairs]
+        left = devices - self.devices_beyond[outer]
+        return _Rooms(
+            devices=left - self.devices[inner],
+            before=self.least_total[inner],
+            most_before=self.most_total[inner],
+            most=np.minimum(left, space.replicas_limit),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +201,12 @@ def _of_setting(
     space, setting = judging.space, judging.costs.layers.setting
     degrees = np.array(setting.data_degrees)
     shards = setting.tensor_parallel
-    keep = np.flatnonzero(judging.costs.possible[pair] & (rooms.devices >= shards))
-    pair, rooms = pair[keep], rooms.take(keep)
     least = np.zeros(len(pair), np.int64)
     if not space.flushes:
         needed = needed_devices(judging.costs.least[pair], judging.threshold)
+        # With y in flight at most and s' behind, (s' + d) / d is at most y.
+        most_behind = np.maximum(judging.costs.most_at_all[pair] - 1, 1)
+        needed = np.maximum(needed, -(-rooms.before // most_behind))
         least = np.searchsorted(degrees, needed)
     end = np.searchsorted(degrees, rooms.devices // shards, side="right")
     keep = np.flatnonzero(least < end)
@@ -178,13 +214,13 @@ def _of_setting(
         return (np.zeros(0, np.int64),) * 4
     pair, rooms, least, end = pair[keep], rooms.take(keep), least[keep], end[keep]
     if space.smallest_degree_only:
-        row, position, last = _smallest_degrees(judging, pair, least, end, rooms.most)
+        row, position, last = _smallest_degrees(judging, pair, least, end, rooms)
         first = np.maximum(_reached_before(row, last) + 1, degrees[position])
     else:
         row, position = _ranges(least, end)
         last, first = judging.last_totals(pair[row], position), degrees[position]
     first = np.maximum(first, rooms.before[row] + degrees[position])
-    last = np.minimum(last, rooms.most[row])
+    last = np.minimum(last, rooms.most_with(row, degrees[position]))
     fits = np.flatnonzero(first <= last)
     place = space.first_degree[judging.setting] + position[fits]
     return pair[row[fits]], place, first[fits], last[fits]
@@ -195,24 +231,26 @@ def _smallest_degrees(
     pair: NDArray[np.int64],
     least: NDArray[np.int64],
     end: NDArray[np.int64],
-    most: Units,
+    rooms: _Rooms,
 ) -> tuple[NDArray[np.int64], ...]:
     """Rows with the positions of degrees and their last sums: larger ones only where of use."""
-    if int((end - least).sum()) <= _FEW:
-        row, position = _ranges(least, end)
-        return row, position, judging.last_totals(pair[row], position)
-    row, position = _ranges(least, np.minimum(least + 1, end))
-    last = judging.last_totals(pair[row], position)
-    end = end.copy()
-    end[row[last >= most[row]]] = 0
-    more_rows, more_positions = _ranges(least + 1, end)
-    if not len(more_rows):
-        return row, position, last
-    more_last = judging.last_totals(pair[more_rows], more_positions)
-    row = np.concatenate([row, more_rows])
+    degrees = np.array(judging.costs.layers.setting.data_degrees)
+    found = []
+    left, start = np.arange(len(pair)), least
+    while len(left):
+        count = end[left] - start
+        stop = end[left] if int(count.sum()) <= _FEW else start + 1
+        place, position = _ranges(start, stop)
+        row = left[place]
+        last = judging.last_totals(pair[row], position)
+        found.append((row, position, last))
+        ends = np.append(np.flatnonzero(np.diff(place)), len(place) - 1)
+        reached = last[ends] >= rooms.most_with(row[ends], degrees[position[ends]])
+        goes_on = np.flatnonzero(~reached & (stop < end[left]))
+        left, start = left[goes_on], stop[goes_on]
+    row, position, last = (np.concatenate(column) for column in zip(*found, strict=True))
     order = np.argsort(row, kind="stable")
-    position = np.concatenate([position, more_positions])[order]
-    return row[order], position, np.concatenate([last, more_last])[order]
+    return row[order], position[order], last[order]
 
 
 def _ranges(

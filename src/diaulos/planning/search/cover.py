@@ -22,7 +22,7 @@ from diaulos.planning.search.scope import Scope
 from diaulos.planning.search.space import Space
 from diaulos.planning.search.threshold import Threshold
 
-_PAIRS_AT_ONCE = 500_000
+_PAIRS_AT_ONCE = 5_000
 _NONE = 2**62
 
 
@@ -53,18 +53,14 @@ class Cover:
         )
         used = []
         for downsets in _blocks(space, scope):
-            alive = np.zeros(len(space.downsets), np.bool_)
-            alive[labels.rows.downset] = True
-            alive[downsets] = True
-            pairs = scope.of_downsets(downsets)
-            pairs = pairs[alive[space.pairs.inner[pairs]]]
             found = candidates(
                 space,
                 scope,
                 threshold,
                 lessons,
                 devices=limits.devices,
-                pairs=pairs,
+                downsets=downsets,
+                behind=labels.totals(len(space.downsets), known=downsets.start),
                 surely=limits.surely,
             )
             if len(found):
@@ -88,7 +84,7 @@ class Cover:
         beyond = np.full(len(space.downsets), _NONE)
         beyond[-1] = 0
         most = (self.limits.devices + 1) * space.weight - 1
-        pairs = []
+        pairs, degrees = [], []
         for some in by_size(space, self.candidates):
             packed = beyond[some.outer] + space.packed_of[some.degree]
             total = least_total[some.inner] + space.replicas_of[some.degree]
@@ -97,9 +93,10 @@ class Cover:
             )
             np.minimum.at(beyond, some.inner[useful], packed[useful])
             pairs.append(some.pair[useful])
+            degrees.append(some.degree[useful])
         return Scope.of(
             space,
-            np.unique(np.concatenate(pairs)),
+            _by_setting(space, np.concatenate(pairs), np.concatenate(degrees)),
             least_devices=least_packed // space.weight,
             least_total=least_total,
             devices_beyond=beyond // space.weight,
@@ -144,6 +141,14 @@ class Cover:
         )
 
 
+def _by_setting(
+    space: Space, pairs: NDArray[np.int64], degrees: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """The pairs that occur in each setting, once each and ascending."""
+    setting_of = space.setting_of[degrees]
+    return [np.unique(pairs[setting_of == index]) for index in range(len(space.settings))]
+
+
 def by_size(space: Space, candidates: Sequence[Candidates]) -> Iterator[Candidates]:
     """The candidates by the size of their outer downset, largest first."""
     for found in reversed(candidates):
@@ -155,9 +160,9 @@ def by_size(space: Space, candidates: Sequence[Candidates]) -> Iterator[Candidat
 
 def _blocks(space: Space, scope: Scope) -> Iterator[slice]:
     """Ranges of downsets by size, each with not too many pairs."""
-    levels, starts = space.downsets.level_starts, scope.starts
+    levels, counts = space.downsets.level_starts, scope.counts()
     first = 1
     for end in levels[2:].tolist():
-        if starts[end] - starts[first] > _PAIRS_AT_ONCE or end == len(space.downsets):
+        if counts[end] - counts[first] > _PAIRS_AT_ONCE or end == len(space.downsets):
             yield slice(first, end)
             first = end

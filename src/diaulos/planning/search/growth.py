@@ -42,21 +42,14 @@ class Growth:
 
     def take(self, found: Candidates) -> None:
         """Add the labels that begin with some candidates, whose outer downsets have none yet."""
+        reach = _Reach.of(self.space, found, self.most_packed)
         for first, last in pairwise(_steps(self.space, found)):
-            place, label = self.labels.following(found.inner[first:last])
-            if len(place):
-                rows = self._extended(found, place + first, label)
-                rows = rows.take(np.flatnonzero(self._is_within_limits(rows)))
-                if len(rows):
-                    segment = self._segments(rows)
-                    best = unbeaten(rows, segment, keep_ties=self.limits.keep_ties)
-                    self.labels.add(best)
-
-    def _is_within_limits(self, rows: Rows) -> NDArray[np.bool_]:
-        keep: NDArray[np.bool_] = rows.packed <= self.most_packed[rows.downset]
-        if self.space.flushes:
-            keep &= rows.latency + self.latency_beyond[rows.downset] <= self.limits.latency
-        return keep
+            candidate, label = self.labels.following(found.inner[first:last])
+            candidate += first
+            rows = self._extended(found, reach, candidate, label)
+            if len(rows):
+                segment = self._segments(rows)
+                self.labels.add(unbeaten(rows, segment, keep_ties=self.limits.keep_ties))
 
     def _segments(self, rows: Rows) -> NDArray[np.int64]:
         """Labels of one number can beat each other; they ascend with the downset."""
@@ -67,35 +60,67 @@ class Growth:
         return segment
 
     def _extended(
-        self, found: Candidates, candidate: NDArray[np.int64], label: NDArray[np.int64]
+        self,
+        found: Candidates,
+        reach: "_Reach",
+        candidate: NDArray[np.int64],
+        label: NDArray[np.int64],
     ) -> Rows:
-        """Each label with the candidate before it, where that can stand there."""
+        """Each label with the candidate before it, where that can stand there and is of use."""
         space, known = self.space, self.labels.rows
-        degree = found.degree[candidate]
-        total = known.total[label] + space.replicas_of[degree]
-        keep = np.flatnonzero((found.first[candidate] <= total) & (total <= found.last[candidate]))
-        candidate, label, degree, total = candidate[keep], label[keep], degree[keep], total[keep]
-        packed = known.packed[label]
+        total, packed = known.total[label], known.packed[label]
+        keep = (reach.first[candidate] <= total) & (total <= reach.last[candidate])
         if space.problem.cluster.is_flat:
-            packed = packed + space.packed_of[degree]
+            packed = packed + reach.packed[candidate]
+            some = (keep & (packed <= reach.most_packed[candidate])).nonzero()[0]
+            packed = packed[some]
         else:
-            some, packed = _placed(space, packed, degree)
-            candidate, label, degree, total = (
-                candidate[some],
-                label[some],
-                degree[some],
-                total[some],
-            )
+            some = keep.nonzero()[0]
+            places, packed = _placed(space, packed[some], found.degree[candidate[some]])
+            some = some[places]
+            keep = packed <= reach.most_packed[candidate[some]]
+            some, packed = some[keep], packed[keep]
+        candidate, label = candidate[some], label[some]
         rows = Rows.of(
             downset=found.outer[candidate],
-            total=total,
+            total=total[some] + reach.replicas[candidate],
             packed=packed,
             latency=known.latency[label],
             parent=label,
             pair=found.pair[candidate],
-            degree=degree,
+            degree=found.degree[candidate],
         )
-        return _with_latencies(space, rows, self.lessons) if space.flushes else rows
+        return self._exposed(rows) if space.flushes else rows
+
+    def _exposed(self, rows: Rows) -> Rows:
+        """The labels with their latencies, where these are within the limit."""
+        rows = _with_latencies(self.space, rows, self.lessons)
+        within = rows.latency + self.latency_beyond[rows.downset] <= self.limits.latency
+        return rows.take(within)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reach:
+    """What labels candidates can stand before, and what they add to them."""
+
+    first: Units
+    """The least sum of data-parallel degrees behind the candidate."""
+    last: Units
+    replicas: Units
+    packed: Units
+    most_packed: Units
+
+    @staticmethod
+    def of(space: Space, found: Candidates, most_packed: Units) -> "_Reach":
+        """Of some candidates, `most_packed` being that of each downset."""
+        replicas = space.replicas_of[found.degree]
+        return _Reach(
+            first=found.first - replicas,
+            last=found.last - replicas,
+            replicas=replicas,
+            packed=space.packed_of[found.degree],
+            most_packed=most_packed[found.outer],
+        )
 
 
 def _steps(space: Space, found: Candidates) -> list[int]:

@@ -82,6 +82,15 @@ class Rows:
         return self._column(6)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """By downset, between what the sums of data-parallel degrees of its labels lie."""
+
+    least: NDArray[np.int64]
+    most: NDArray[np.int64]
+    """Below 0 where there is no label."""
+
+
 class Labels:
     """All labels found so far, ordered by downset; the `first` ones are those of the empty one."""
 
@@ -110,14 +119,24 @@ class Labels:
         np.minimum.at(packed, self.rows.downset, self.rows.packed)
         return total, packed
 
+    def totals(self, downsets: int, *, known: int) -> Totals:
+        """Between what the sums of labels lie; of downsets from `known` on labels may follow."""
+        least, most = np.zeros(downsets, np.int64), np.full(downsets, _SEGMENT)
+        least[:known], most[:known] = _SEGMENT, -1
+        np.minimum.at(least, self.rows.downset, self.rows.total)
+        np.maximum.at(most, self.rows.downset, self.rows.total)
+        return Totals(least=least, most=most)
+
     def following(self, downsets: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each downset with each of its labels: its place in `downsets`, and the label."""
         known = self.rows.downset
         start = known.searchsorted(downsets)
-        counts = known.searchsorted(downsets, side="right") - start
-        place = np.repeat(np.arange(len(downsets)), counts)
-        offset = start - counts.cumsum() + counts
-        return place, np.arange(len(place)) + offset[place]
+        counts = known.searchsorted(downsets, side="right")
+        counts -= start
+        place = np.arange(len(downsets)).repeat(counts)
+        start += counts
+        start -= counts.cumsum()
+        return place, np.arange(len(place)) + start[place]
 
     def add(self, rows: Rows) -> None:
         """Add the labels of downsets that come after all that have some, ordered by downset."""

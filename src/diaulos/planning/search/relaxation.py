@@ -50,19 +50,16 @@ class Regime:
         held += self.fixed_bytes[outer, 0] - self.fixed_bytes[inner, 0]
         return held
 
-    def may_fit(
-        self,
-        outer: NDArray[np.int32],
-        inner: NDArray[np.int32],
-        in_flight: int,
-        limit_bytes: float,
-    ) -> NDArray[np.bool_]:
-        """Whether the options of least memory fit, or nearly do."""
+    def most_in_flight_at_all(
+        self, outer: NDArray[np.int32], inner: NDArray[np.int32], limit_bytes: float
+    ) -> NDArray[np.int64]:
+        """The most in flight up to `last` with the options of least memory; never too small.
+
+        Below `first` it says nothing.
+        """
         held = self.activation_bytes[outer, -1] - self.activation_bytes[inner, -1]
-        held *= in_flight
-        held += self.fixed_bytes[outer, -1] - self.fixed_bytes[inner, -1]
-        fits: NDArray[np.bool_] = held <= limit_bytes + self._memory_rounding(limit_bytes)
-        return fits
+        once = self.fixed_bytes[outer, -1] - self.fixed_bytes[inner, -1]
+        return self._most(held, once, limit_bytes, surely=False)
 
     def most_in_flight(
         self,
@@ -89,6 +86,12 @@ class Regime:
             part, high, low = self._part_of_next(high, low, taken, slack)
             held += part * (activation[high] - activation[low] - held)
             once += part * (fixed[high] - fixed[low] - once)
+        return self._most(held, once, limit_bytes, surely=surely)
+
+    def _most(
+        self, held: Bytes, once: Bytes, limit_bytes: float, *, surely: bool
+    ) -> NDArray[np.int64]:
+        """How often `held` fits beside `once`, up to `last`; rounded against `surely`."""
         rounding = self._memory_rounding(limit_bytes)
         room = limit_bytes - once + (-rounding if surely else rounding)
         most = np.full(len(held), float(self.last))

@@ -1,5 +1,6 @@
 """The stages that can still matter: all at first, fewer each time that a better plan is found."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +12,15 @@ from diaulos.planning.search.space import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Pairs of downsets that a search looks at, and what plans take at least.
+    """Pairs of downsets that a search looks at in each setting, and what plans take at least.
 
     All of it was found under some threshold, and holds under every lower one.
     """
 
-    pairs: NDArray[np.int64]
-    """Ascending."""
-    starts: NDArray[np.int64]
-    """Pairs of downset i stand from `starts[i]` to `starts[i + 1]` of `pairs`."""
+    pairs: tuple[NDArray[np.int64], ...]
+    """By setting, ascending."""
+    starts: tuple[NDArray[np.int64], ...]
+    """By setting: pairs of downset i stand from `starts[i]` to `starts[i + 1]`."""
     least_devices: Units
     """By downset, what its layers need."""
     least_total: Units
@@ -29,12 +30,11 @@ class Scope:
 
     @staticmethod
     def all_of(space: Space) -> "Scope":
-        """Every pair that can be a stage in some setting."""
-        possible = np.logical_or.reduce([costs.possible for costs in space.settings])
+        """Every pair, in each setting in which it can be a stage."""
         has_layers = (np.arange(len(space.downsets)) > 0).astype(np.int64)
         return Scope.of(
             space,
-            np.flatnonzero(possible),
+            [np.flatnonzero(costs.possible) for costs in space.settings],
             least_devices=has_layers,
             least_total=has_layers,
             devices_beyond=has_layers[::-1],
@@ -43,22 +43,28 @@ class Scope:
     @staticmethod
     def of(
         space: Space,
-        pairs: NDArray[np.int64],
+        pairs: Sequence[NDArray[np.int64]],
         *,
         least_devices: Units,
         least_total: Units,
         devices_beyond: Units,
     ) -> "Scope":
-        """The scope of some pairs, which ascend."""
-        starts = np.searchsorted(space.pairs.outer[pairs], np.arange(len(space.downsets) + 1))
+        """The scope of some pairs by setting, which ascend."""
+        bounds = np.arange(len(space.downsets) + 1)
         return Scope(
-            pairs=pairs,
-            starts=starts,
+            pairs=tuple(pairs),
+            starts=tuple(np.searchsorted(space.pairs.outer[some], bounds) for some in pairs),
             least_devices=least_devices,
             least_total=least_total,
             devices_beyond=devices_beyond,
         )
 
-    def of_downsets(self, downsets: slice) -> NDArray[np.int64]:
-        """The pairs whose outer downset is in a range."""
-        return self.pairs[self.starts[downsets.start] : self.starts[downsets.stop]]
+    def of_downsets(self, setting: int, downsets: slice) -> NDArray[np.int64]:
+        """The pairs of a setting whose outer downset is in a range."""
+        starts = self.starts[setting]
+        return self.pairs[setting][starts[downsets.start] : starts[downsets.stop]]
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many pairs, of all settings, stand before those of each downset; with the end."""
+        result: NDArray[np.int64] = np.sum(self.starts, axis=0)
+        return result

@@ -169,6 +169,11 @@ class Space:
         return int(amounts[self.pairs.outer[pair]]) - int(amounts[self.pairs.inner[pair]])
 
     @cached_property
+    def most_shards(self) -> int:
+        """The largest tensor-parallel degree."""
+        return max(costs.layers.setting.tensor_parallel for costs in self.settings)
+
+    @cached_property
     def first_degree(self) -> tuple[int, ...]:
         """Where the degrees of each setting begin."""
         counts = [len(costs.layers.setting.data_degrees) for costs in self.settings]

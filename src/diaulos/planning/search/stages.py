@@ -6,7 +6,7 @@ count as the cheapest, and the choice of options within the memory limit is rela
 makes them exact for the few stages where the difference matters.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +29,8 @@ class StageCosts:
     layers: LayerCosts
     possible: NDArray[np.bool_]
     """Whether every layer of the stage has an option, and some options fit at any place."""
+    most_at_all: NDArray[np.int64]
+    """Microbatches in flight with the options of least memory; never too few."""
     least: Units
     """Of the fastest options and the cut edges."""
     reduction: Units
@@ -133,12 +135,13 @@ def stage_costs(
     least += fastest[pairs.outer]
     least -= fastest[pairs.inner]
     tables = regimes(layers, downsets, _most_in_flight(problem))
+    most = _most_at_all(tables, pairs, layers)
     possible = missing[pairs.outer] == missing[pairs.inner]
-    for count, some in _least_in_flight(problem, pairs):
-        possible[some] &= _fits(tables, pairs.outer[some], pairs.inner[some], count, layers)
+    possible &= most >= _least_in_flight(problem, pairs)
     return StageCosts(
         layers=layers,
         possible=possible,
+        most_at_all=most,
         least=least,
         reduction=downsets.sums(layers.reduction),
         regimes=tables,
@@ -146,31 +149,21 @@ def stage_costs(
     )
 
 
-def _least_in_flight(
-    problem: PlanningProblem, pairs: Pairs
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """How many microbatches stages have in flight at least, with the pairs that do."""
-    later = pairs.inner > 0
-    if problem.pipelining.flushes:
-        yield 1, np.arange(len(pairs))
-    else:
-        # A later stage has at least one replica, so that ceil(s/d) is at least 2.
-        yield 1, np.flatnonzero(~later)
-        yield 2, np.flatnonzero(later)
+def _least_in_flight(problem: PlanningProblem, pairs: Pairs) -> NDArray[np.int64]:
+    """How many microbatches stages have in flight at least.
+
+    Where nothing is flushed, a later stage has at least one replica, so that ceil(s/d) is 2.
+    """
+    return np.where((pairs.inner > 0) & (not problem.pipelining.flushes), 2, 1)
 
 
-def _fits(
-    tables: Sequence[Regime],
-    outer: NDArray[np.int32],
-    inner: NDArray[np.int32],
-    in_flight: int,
-    layers: LayerCosts,
-) -> NDArray[np.bool_]:
-    """Whether the options of least memory may fit with so many microbatches in flight."""
+def _most_at_all(tables: Sequence[Regime], pairs: Pairs, layers: LayerCosts) -> NDArray[np.int64]:
+    """The most in flight with which the options of least memory fit."""
+    most = np.zeros(len(pairs), np.int64)
     for regime in tables:
-        if regime.first <= in_flight <= regime.last:
-            return regime.may_fit(outer, inner, in_flight, layers.memory_limit_bytes)
-    return np.zeros(len(outer), np.bool_)
+        found = regime.most_in_flight_at_all(pairs.outer, pairs.inner, layers.memory_limit_bytes)
+        most = np.where(found >= regime.first, found, most)
+    return most
 
 
 def _most_in_flight(problem: PlanningProblem) -> int:
