@@ -24,12 +24,12 @@ from diaulos.clusters.files import read_cluster
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import estimate
 from diaulos.models.decoders.operations import decoder_operations
-from diaulos.models.decoders.sizes import AttentionSizes, BlockSizes, DecoderSizes, NetworkSizes
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.layers import build_layer
 from diaulos.models.operations import ModelOperations, Workload
 from diaulos.pricing.analytic.groups import Degrees
 from diaulos.pricing.analytic.options import PRECISIONS, Precision, Runtime
+from diaulos.pricing.calibration.block import gpt_sizes
 from diaulos.pricing.calibration.calibrate import calibrate_cpu, calibrate_gpu
 from diaulos.pricing.calibration.timing import Timer
 from diaulos.pricing.memory_probe import peak_bytes
@@ -130,25 +130,12 @@ def measured(case: Case, device: torch.device) -> Figures:
 
 def operations(config: GPTConfig, workload: Workload) -> ModelOperations:
     """What the GPT computes, by closed form."""
-    block = BlockSizes(
-        attention=AttentionSizes(
-            heads=config.heads,
-            key_value_heads=config.heads,
-            head_size=config.width // config.heads,
-            input_bias=True,
-            output_bias=True,
-            rotary=False,
-        ),
-        network=NetworkSizes(width=4 * config.width, gated=False, bias=True),
-    )
-    sizes = DecoderSizes(
-        name="gpt",
-        hidden=config.width,
+    sizes = gpt_sizes(
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
         vocabulary=config.vocabulary,
-        blocks=(block,) * config.layers,
-        tied=False,
         positions=config.sequence_length,
-        norm_bias=True,
     )
     return decoder_operations(sizes, workload)
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from diaulos.clusters.device import Allocation, Device, DType, Efficiency, PeakRates, Tile
+from diaulos.clusters.device import Allocation, DType, Efficiency, PeakRates, Tile
 from diaulos.pricing.calibration.block import block_seconds
 from diaulos.pricing.calibration.fit import Figures, FittedDevice, fit_device
 from diaulos.pricing.calibration.measured import (
@@ -17,11 +17,12 @@ from diaulos.pricing.calibration.measured import (
 )
 from diaulos.pricing.devices.attention import AttentionKind, Direction, attention_seconds
 from diaulos.pricing.devices.operations import matrix_product_seconds
+from tests.pricing.devices.plain_device import PLAIN
 
-TRUE = Device(
+TRUE = replace(
+    PLAIN,
     name="true",
     peak=PeakRates(fp32=1e11, bf16=4e11),
-    memory_bytes=1e9,
     memory_bandwidth_bytes_per_second=1e11,
     units=1,
     tiles=(Tile(rows=16, columns=16),),

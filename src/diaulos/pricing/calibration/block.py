@@ -27,25 +27,32 @@ def block_seconds(device: Device, block: MeasuredBlock) -> float:
     groups = rank_groups(Cluster(groups=(group,), link=_UNUSED), Degrees())
     options = LayerOptions(precision=PRECISIONS["fp32"], runtime=Runtime(fused=False))
     workload = Workload(microbatch_size=1, sequence_length=block.length, element_bytes=4)
-    _, layer, *_ = decoder_operations(_sizes(block), workload).layers
+    sizes = gpt_sizes(
+        layers=1, width=block.width, heads=block.heads, vocabulary=1, positions=block.length
+    )
+    _, layer, *_ = decoder_operations(sizes, workload).layers
     return layer_seconds(layer.operations, options, groups).total
 
 
-def _sizes(block: MeasuredBlock) -> DecoderSizes:
+def gpt_sizes(
+    *, layers: int, width: int, heads: int, vocabulary: int, positions: int
+) -> DecoderSizes:
+    """The GPT of `diaulos.models.gpt` in the words of the closed form."""
     attention = AttentionSizes(
-        heads=block.heads,
-        key_value_heads=block.heads,
-        head_size=block.width // block.heads,
+        heads=heads,
+        key_value_heads=heads,
+        head_size=width // heads,
         input_bias=True,
         output_bias=True,
         rotary=False,
     )
-    network = NetworkSizes(width=4 * block.width, gated=False, bias=True)
+    network = NetworkSizes(width=4 * width, gated=False, bias=True)
     return DecoderSizes(
-        name="block",
-        hidden=block.width,
-        vocabulary=1,
-        blocks=(BlockSizes(attention=attention, network=network),),
-        tied=True,
+        name="gpt",
+        hidden=width,
+        vocabulary=vocabulary,
+        blocks=(BlockSizes(attention=attention, network=network),) * layers,
+        tied=False,
+        positions=positions,
         norm_bias=True,
     )

@@ -36,7 +36,7 @@ _UNCACHED = {"cpu": 2**24, "cuda": 2**28}
 _MOST_SETS = 300
 _CHAIN = 8
 """Small blocks in a row."""
-_ALLOCATED_BYTES = tuple(2**power for power in range(20, 28))
+_ALLOCATED_BYTES = tuple(2**power for power in range(27, 19, -1))
 _MUCH = 2.5
 """How much longer a new tensor takes than an old one if the system gives its memory anew."""
 
@@ -175,18 +175,24 @@ class _Probe:
 
     def allocation(self) -> Allocation | None:
         """What writing to a new tensor takes beside writing to an old one, where it is much."""
-        least = None
-        for size_bytes in _ALLOCATED_BYTES:
-            source = torch.zeros(size_bytes // 4)
-            target = torch.empty_like(source)
-            old = self._timer.seconds(lambda: torch.add(source, source, out=target))  # noqa: B023
-            new = self._timer.seconds(lambda: source + source)  # noqa: B023
-            if new > _MUCH * old:
-                least = least or size_bytes
-                rate = size_bytes / (new - old)
-        # An allocator that gives back one tensor of this size gives back two of half of it that are
-        # freed together, as those of a microbatch are.
-        return None if least is None else Allocation(least_bytes=least / 2, bytes_per_second=rate)
+        found = None
+        for size_bytes in _ALLOCATED_BYTES:  # from the largest down, until it is not much
+            old, new = self._writing(size_bytes)
+            if new < _MUCH * old:
+                break
+            # An allocator that gives back one tensor of this size gives back two of half of it
+            # that are freed together, as those of a microbatch are.
+            found = Allocation(
+                least_bytes=size_bytes / 2, bytes_per_second=size_bytes / (new - old)
+            )
+        return found
+
+    def _writing(self, size_bytes: int) -> tuple[float, float]:
+        """Seconds of a sum that goes to an old tensor, and to a new one."""
+        source = torch.zeros(size_bytes // 4)
+        target = torch.empty_like(source)
+        old = self._timer.seconds(lambda: torch.add(source, source, out=target))
+        return old, self._timer.seconds(lambda: source + source)
 
     def _block_work(self, rows: int, columns: int) -> Iterator[tuple[float, float]]:
         """Bytes and seconds of each kind of work, both ways, as often as a block does it."""
