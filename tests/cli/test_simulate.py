@@ -236,6 +236,18 @@ def test_a_measured_run_is_laid_beside_its_plan(
             {"depth": 2, "microbatches": 2, "schedule": ["auto"], "in_flight_limit": 0},
             "--in-flight-limit is 0; it must be at least 1",
         ),
+        (
+            {"depth": 2, "microbatches": 2, "schedule": ["1f1b"], "in_flight_limit": 2},
+            "--in-flight-limit is given with 1f1b; only the order of --schedule auto",
+        ),
+        (
+            {"depth": 2, "microbatches": 2, "schedule": ["1f1b", "zb-v"], "prove": True},
+            "--prove is given with 1f1b, zb-v; only the order of --schedule auto",
+        ),
+        (
+            {"depth": 2, "microbatches": 2, "schedule": ["zb-v"], "chunks": 3},
+            "--chunks is 3 with zb-v; how many stages a rank has is fixed",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:

@@ -17,7 +17,13 @@ from diaulos.cli.pipeline import (
     refuse_beside_plan,
     refuse_without_plan,
 )
-from diaulos.cli.simulations import Run, SearchFlags, simulate_all, without_collection
+from diaulos.cli.simulations import (
+    Run,
+    SearchFlags,
+    refuse_without_use,
+    simulate_all,
+    without_collection,
+)
 from diaulos.documents import write_text
 from diaulos.errors import InputError
 from diaulos.planning.evaluate import fits
@@ -158,8 +164,10 @@ def simulate(
     if batches is None:
         batches = _BATCHES if ran is None else len(ran.batch_ends_seconds)
     flags = SearchFlags(in_flight_limit=in_flight_limit, prove=prove)
+    names = schedule or ["all"]
+    refuse_without_use(names, chunks, flags)
     with without_collection():
-        runs = simulate_all(pipeline, schedule or ["all"], batches, flags)
+        runs = simulate_all(pipeline, names, batches, flags)
     if ran is not None and len(runs) > 1:
         raise InputError(
             "--measured is given beside several schedules",

@@ -54,6 +54,29 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+def refuse_without_use(names: Sequence[str], chunks: int | None, flags: SearchFlags) -> None:
+    """Raise where a flag is given that none of these schedules goes by."""
+    if "all" in names or "auto" in names:
+        return
+    for flag, is_given in (
+        ("--in-flight-limit", flags.in_flight_limit is not None),
+        ("--prove", flags.prove),
+    ):
+        if is_given:
+            raise InputError(
+                f"{flag} is given with {', '.join(names)}",
+                "only the order of --schedule auto is searched for",
+                "add --schedule auto",
+            )
+    known = {GENERATORS[name].chunks for name in names}
+    if chunks is not None and None not in known and chunks not in known:
+        raise InputError(
+            f"--chunks is {chunks} with {', '.join(names)}",
+            "how many stages a rank has is fixed for these schedules",
+            "interleaved and breadth-first take any number",
+        )
+
+
 def simulate_all(
     pipeline: Pipeline, names: Sequence[str], batches: int, flags: SearchFlags
 ) -> dict[str, Run]:
