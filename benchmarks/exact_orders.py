@@ -2,7 +2,7 @@
 
     python benchmarks/exact_orders.py
 
-Takes half a minute. Needs the extra `solver`.
+Takes a few minutes. Needs the extra `solver`.
 """
 
 import random
