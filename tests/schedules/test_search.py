@@ -142,3 +142,21 @@ def test_what_it_cannot_search_is_refused() -> None:
     unequal = PipelineShape(replicas=(1, 2), microbatches=2)
     with pytest.raises(InputError, match="equal data-parallel degree"):
         search(unequal, range(1), even(2, 1, 1, 1), Link(), [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("times", "depth", "microbatches", "limit", "makespan"),
+    [
+        ((1, 1, 1), 8, 16, 6, 61.0),
+        ((10, 12, 9), 8, 16, 6, 661.0),
+        ((10, 12, 9), 8, 16, 4, 859.0),
+        ((5, 7, 3), 4, 8, 3, 171.0),
+    ],
+)
+def test_proven_makespans_are_met_with_few_in_flight(
+    times: tuple[float, float, float], depth: int, microbatches: int, limit: int, makespan: float
+) -> None:
+    """Below the depth of 1F1B: what CP-SAT proves that no order of whole stages beats."""
+    costs = even(depth, *times)
+    found = search(line(depth, microbatches), range(1), costs, Link(), [limit] * depth)
+    assert simulate(found.schedule, found.costs, Link()).makespan_seconds == makespan
