@@ -50,7 +50,7 @@ def even(depth: int, forward: float, of_input: float, of_weights: float) -> list
     data=st.data(),
     chunks=st.none() | st.integers(1, 3),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_it_is_as_good_as_every_closed_form_of_its_memory(
     costs: Sequence[StageCosts], microbatches: int, data: st.DataObject, chunks: int | None
 ) -> None:

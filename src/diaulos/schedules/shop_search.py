@@ -13,6 +13,8 @@ _COMPUTATIONS_PLACED = 25_000
 """In all orders by priorities together; of a batch of more computations none are tried."""
 _COMPUTATIONS_EXCHANGED = 200_000
 """In all steps of the tabu search together."""
+_MOST_SAMPLES, _MOST_STEPS = 200, 1_000
+"""More gain nothing, however small the batch is."""
 _NOISES = (1.0, 2.0, 5.0, 10.0, 20.0)
 """Of priorities, in mean computations."""
 _SEED = 0
@@ -24,7 +26,7 @@ def found_orders(chain: Chain, *, enough_seconds: float) -> list[list[Step]] | N
     The search ends with orders that take no more than `enough_seconds`.
     """
     shop, draw = shop_of(chain), Random(_SEED)  # noqa: S311 - nothing secret
-    samples = _COMPUTATIONS_PLACED // len(shop.steps)
+    samples = min(_COMPUTATIONS_PLACED // len(shop.steps), _MOST_SAMPLES)
     if not samples:
         return None
     best: tuple[float, Orders] | None = None
@@ -34,7 +36,7 @@ def found_orders(chain: Chain, *, enough_seconds: float) -> list[list[Step]] | N
         if best[0] <= enough_seconds:
             break
     assert best is not None, "there was a sample"
-    steps = _COMPUTATIONS_EXCHANGED // len(shop.steps)
+    steps = min(_COMPUTATIONS_EXCHANGED // len(shop.steps), _MOST_STEPS)
     orders = exchanged(shop, best[1], steps=steps, enough_seconds=enough_seconds, draw=draw)
     return [[shop.steps[one] for one in order] for order in orders]
 
