@@ -93,7 +93,7 @@ class _Posted:
     """A message under way; a send's tensor must stay as it is until its work is done."""
 
     tensor: Tensor
-    """What is sent; or what is received, of a receive whole or this shard's run of it, flat."""
+    """What is sent; or what is received, the whole or this shard's run of it."""
     works: list[dist.Work]
     """One for each shard of the peer that takes or gives a piece."""
     peers: tuple[int, ...]
@@ -116,6 +116,7 @@ class Links:
         self._board = board
         self._shape = groups.shape
         self._shards = groups.grid.shards_of_row(groups.row)
+        self._shard = groups.shard
         self._upcoming: deque[Action] = deque()
         self._receiving: dict[Action, _Posted] = {}
         self._sending: dict[Action, _Posted] = {}
@@ -148,8 +149,7 @@ class Links:
             raise CheckError(f"it would send {form}, and {agreed} was agreed on for this edge")
         receive = action.matching_receive()
         row = self._shape.rank_of(receive.stage, receive.number)
-        flat = tensor.contiguous().view(-1)
-        self._sending[action] = self._start(dist.isend, action, row, flat, first=0)
+        self._sending[action] = self._start(dist.isend, action, row, tensor.contiguous(), first=0)
 
     def settle_batch(self, batch: int) -> None:
         """Let go of what was sent for a batch and all before it; every rank is done with it."""
@@ -167,15 +167,13 @@ class Links:
             send = action.matching_send()
             row = self._shape.rank_of(send.stage, send.number)
             tensor, own = self._receive_into(self._form(action))
-            posted = self._start(dist.irecv, action, row, tensor.view(-1), first=own.start)
-            posted.tensor = tensor
-            self._receiving[action] = posted
+            self._receiving[action] = self._start(dist.irecv, action, row, tensor, first=own.start)
 
     def _receive_into(self, form: TensorForm) -> tuple[Tensor, range]:
         """A tensor of this form, or the run of it that this shard receives, and which run it is."""
         if self._groups.sharded is None:
             return form.empty(self._groups.device), range(form.elements)
-        own = run_of(form.elements, self._shards, self._groups.shard)
+        own = run_of(form.elements, self._shards, self._shard)
         each = len(run_of(form.elements, self._shards, 0))
         return replace(form, shape=(each,)).empty(self._groups.device), own
 
@@ -199,34 +197,35 @@ class Links:
         operation: Callable[..., dist.Work | None],
         action: Action,
         row: int,
-        flat: Tensor,
+        tensor: Tensor,
         *,
         first: int,
     ) -> _Posted:
-        """Begin to exchange with the ranks of a row; `flat` begins at the element `first`."""
+        """Begin to exchange with the ranks of a row; the tensor begins at the element `first`."""
         runs_forward = action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
         group = self._groups.forward if runs_forward else self._groups.backward
         grid = self._groups.grid
-        exchanged = list(
-            pieces(
-                self._form(action).elements,
-                shards=self._shards,
-                shard=self._groups.shard,
-                peer_shards=grid.shards_of_row(row),
-            )
+        elements = self._form(action).elements
+        exchanged = pieces(
+            elements,
+            shards=self._shards,
+            shard=self._shard,
+            peer_shards=grid.shards_of_row(row),
         )
         peers = tuple(grid.rank_at(row, piece.peer_shard) for piece in exchanged)
         works = []
         with self._board.waiting_for(peers):
             for piece, peer in zip(exchanged, peers, strict=True):
-                part = flat[piece.begin - first : piece.end - first]
+                part = tensor
+                if piece.end - piece.begin < elements:
+                    part = tensor.view(-1)[piece.begin - first : piece.end - first]
                 try:
                     work = operation(part, peer, group=group, tag=self._tag(action))
                 except RuntimeError as error:
                     raise self._board.blame(str(action), error) from error
                 assert work is not None
                 works.append(work)
-        return _Posted(flat, works, peers)
+        return _Posted(tensor, works, peers)
 
     def _tag(self, action: Action) -> int:
         """The same on both ends, and another for each of the messages that are under way."""

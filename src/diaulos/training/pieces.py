@@ -6,8 +6,8 @@ responsible for there, and these put their runs together among themselves, over 
 stage, which are the faster ones.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,17 @@ def run_of(elements: int, shards: int, shard: int) -> range:
     return range(min(shard * each, elements), min((shard + 1) * each, elements))
 
 
-def pieces(elements: int, *, shards: int, shard: int, peer_shards: int) -> Iterator[Piece]:
+@lru_cache(maxsize=256)
+def pieces(elements: int, *, shards: int, shard: int, peer_shards: int) -> tuple[Piece, ...]:
     """What a shard, of so many, exchanges with each shard of its peer, the same in both directions.
 
     Without the pieces that are empty, unless the whole tensor is.
     """
     own = run_of(elements, shards, shard)
+    exchanged = []
     for peer in range(peer_shards):
         other = run_of(elements, peer_shards, peer)
         begin, end = max(own.start, other.start), min(own.stop, other.stop)
         if begin < end or (elements == 0 and shard == peer == 0):
-            yield Piece(peer, begin, end)
+            exchanged.append(Piece(peer, begin, end))
+    return tuple(exchanged)

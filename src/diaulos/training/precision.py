@@ -16,31 +16,21 @@ class Precision(Enum):
     FP16 = "fp16"
     """With a loss scale, since gradients would vanish below its smallest numbers."""
 
-    @property
-    def computing(self) -> torch.dtype:
-        """Of weights that compute, activations and what passes between stages."""
-        return {
-            Precision.FLOAT64: torch.float64,
-            Precision.FLOAT32: torch.float32,
-            Precision.BF16: torch.bfloat16,
-            Precision.FP16: torch.float16,
-        }[self]
-
-    @property
-    def updating(self) -> torch.dtype:
+    def __init__(self, name: str) -> None:
+        low = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        self.updating = torch.float64 if name == "float64" else torch.float32
         """Of the weights that the optimizer steps, of its state, of gradients and losses."""
-        return torch.float64 if self is Precision.FLOAT64 else torch.float32
-
-    @property
-    def has_masters(self) -> bool:
+        self.computing = low.get(name, self.updating)
+        """Of weights that compute, activations and what passes between stages."""
+        self.has_masters = name in low
         """Whether the weights that are updated are other ones than those that compute."""
-        return self.computing is not self.updating
-
-    @property
-    def is_scaled(self) -> bool:
+        self.is_scaled = name == "fp16"
         """Whether the loss is scaled."""
-        return self is Precision.FP16
 
     def computed(self, tensor: Tensor) -> Tensor:
         """A tensor of data as the layers take it; whole numbers stay what they are."""
         return tensor.to(self.computing) if tensor.is_floating_point() else tensor
+
+    def updated(self, tensor: Tensor) -> Tensor:
+        """A tensor as losses are computed of it; whole numbers stay what they are."""
+        return tensor.to(self.updating) if tensor.is_floating_point() else tensor
