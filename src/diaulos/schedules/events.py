@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import Columns, Flags, Numbers, are_of_kind
-from diaulos.schedules.rows import actions_at
+from diaulos.schedules.rows import MadeWhenRead, actions_at
 
 Seconds = NDArray[np.float64]
 
@@ -71,11 +71,11 @@ class Moments:
         return Moments(**{name: getattr(self, name)[order] for name in self.__slots__})
 
 
-class Events(Sequence[Event]):
+class Events(MadeWhenRead[Event]):
     """The events at some places of a schedule's columns, each made when it is read.
 
-    Equal to the tuple of them. What a timeline tells in numbers goes by the columns, so that of
-    large schedules few events are ever made.
+    What a timeline tells in numbers goes by the columns, so that of large schedules few events are
+    ever made.
     """
 
     def __init__(self, columns: Columns, places: Numbers, start: Seconds, end: Seconds) -> None:
@@ -117,11 +117,3 @@ class Events(Sequence[Event]):
             moments.end_seconds[places].tolist(),
         )
         return tuple(made)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Events | tuple):
-            return tuple(self) == tuple(other)
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))

@@ -1,16 +1,29 @@
 """Rows of actions that are made from columns once somebody reads them."""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import TypeVar, overload
 
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.columns import NO_VERSION, Columns, Numbers
 
 _KINDS = tuple(Kind)
+Member = TypeVar("Member")
 
 
-class Rows(Sequence[tuple[Action, ...]]):
-    """The actions of each rank, equal to the tuples of them.
+class MadeWhenRead(Sequence[Member]):
+    """Members that are made when they are read; equal to the tuple of them."""
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MadeWhenRead | tuple):
+            return tuple(self) == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+class Rows(MadeWhenRead[tuple[Action, ...]]):
+    """The actions of each rank.
 
     Checking and simulating go by the columns, so that of large schedules few rows are ever made.
     """
@@ -36,14 +49,6 @@ class Rows(Sequence[tuple[Action, ...]]):
             starts = self.columns.starts
             self._made[place] = tuple(actions_at(self.columns, slice(*starts[place : place + 2])))
         return self._made[place]
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Rows | tuple):
-            return tuple(self) == tuple(other)
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
 
 def actions_at(columns: Columns, places: Numbers | slice) -> Iterator[Action]:
