@@ -23,6 +23,7 @@ bench: $(VENV)/.train
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/sleeping.py
+	$(BIN)/python benchmarks/slow_reduction.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/refresh.py README.md docs/*.md

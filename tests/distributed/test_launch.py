@@ -198,6 +198,7 @@ def _is_running(pid):
         ("layers = 2", "layers = 3", "the graph is not that of the model"),
         ("[optimizer.adamw]", "[optimizer.adam]", "$.optimizer names adam; it names one optimizer"),
         ("clip_norm = 1.0", "clip = 1.0", "$ has the unknown key 'clip'"),
+        ("clip_norm = 1.0", 'precision = "int8"', "$.precision is 'int8'; it must be one of"),
         ("= 100", "= 2", "cosine_updates is 2 and warm_up_updates is 2"),
         ("microbatches = 2", "microbatches = 0", "$.evaluation.microbatches is 0"),
         ('"text.bin"', '"absent.bin"', "absent.bin: cannot be read"),

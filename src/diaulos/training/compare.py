@@ -11,9 +11,10 @@ from diaulos.training.groups import make_groups
 from diaulos.training.job import TrainingJob
 from diaulos.training.rank import train_rank
 from diaulos.training.serial import train_serially
+from diaulos.training.sharding import Part
 
-Gradients = dict[tuple[int, str], Tensor]
-"""By batch and parameter name."""
+Gradients = dict[tuple[int, str], tuple[Part, Tensor]]
+"""By batch and parameter name, of the part of the parameter that a rank holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,9 @@ def compare_gradients(job: TrainingJob, *, timeout_seconds: float = 300.0) -> Gr
     finally:
         torch.set_num_threads(threads)
     differences = {
-        (float((gradient - serial[batch][name]).abs().max()), batch, name)
+        (_largest(gradient - part.cut(serial[batch][name])), batch, name)
         for gradients in by_rank
-        for (batch, name), gradient in gradients.items()
+        for (batch, name), (part, gradient) in gradients.items()
     }
     largest, batch, parameter = max(differences)
     return GradientDifference(
@@ -57,15 +58,21 @@ def compare_gradients(job: TrainingJob, *, timeout_seconds: float = 300.0) -> Gr
     )
 
 
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().max()) if difference.numel() else 0.0
+
+
 def _gradients(rank: LocalRank, job: TrainingJob) -> Gradients:
-    gradients: Gradients = {}
+    seen: dict[tuple[int, str], Tensor] = {}
 
     def observe(batch: int, names: Sequence[str], summed: Sequence[Tensor]) -> None:
-        gradients.update({(batch, name): g.clone() for name, g in zip(names, summed, strict=True)})
+        seen.update({(batch, name): g.clone() for name, g in zip(names, summed, strict=True)})
 
-    train_rank(
+    store = join_group(rank)
+    trained = train_rank(
         job,
-        make_groups(job.shape, join_group(rank), torch.device("cpu"), shards=job.grid.shards),
+        make_groups(job.shape, store, torch.device("cpu"), shards=job.grid.shards),
         observe_gradients=observe,
     )
-    return gradients
+    parts = {name: part for held in trained.weights.values() for name, part in held.parts.items()}
+    return {(batch, name): (parts[name], gradient) for (batch, name), gradient in seen.items()}
