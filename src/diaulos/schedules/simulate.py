@@ -14,7 +14,7 @@ from diaulos.schedules.events import Event, Events
 from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import MemoryPoint, Resident, Timeline
-from diaulos.schedules.turns import turns
+from diaulos.schedules.turns import Turns
 
 Scale = Callable[[Action], float]
 """What the seconds of a computation are multiplied by: 2.0 for a microbatch twice as long."""
@@ -62,6 +62,7 @@ class Simulator:
         self._sent: Numbers = sends.nonzero()[0]
         self._shown: Numbers = (computes | (columns.kind == _UPDATE)).nonzero()[0]
         self._sender = self._partner.tolist()
+        self._turns_of: dict[tuple[bool, ...], Turns] = {}
 
     def timeline(
         self, costs: Sequence[StageCosts], links: Links, scale: Scale | None = None
@@ -131,10 +132,10 @@ class Simulator:
         seconds = self._seconds(costs, links, scale)
         does, sender, lane, border = self._does, self._sender, self._lane, self._border
         borders = border_links(links, self.schedule.shape.stages)
-        is_shared = [
+        is_shared = tuple(
             not link.duplex and link.seconds(message_bytes(costs, place)) > 0
             for place, link in enumerate(borders)
-        ]
+        )
         latency = [link.latency_seconds for link in borders]
         overlaps = [link.overlaps for link in borders]
         start, end = array("d", seconds), array("d", seconds)
@@ -144,7 +145,8 @@ class Simulator:
         reduced: dict[int, float] = {}
         order: Iterable[Stretch] = self._stretches
         if any(is_shared):
-            lane, order = self._in_order_of_time(is_shared, clock)
+            turns = self._turns(is_shared)
+            lane, order = turns.lane, turns.in_order(clock)
         for rank, begin, stop in order:
             now = clock[rank]
             for index in range(begin, stop):
@@ -176,17 +178,18 @@ class Simulator:
             clock[rank] = now
         return start, end
 
-    def _in_order_of_time(
-        self, is_shared: Sequence[bool], clock: Sequence[float]
-    ) -> tuple[list[int], Iterator[Stretch]]:
-        """Lanes, and stretches by time, where both directions over some borders share a link."""
-        columns, ranks = self.schedule.columns, self.schedule.shape.ranks
-        sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
-        shared = sends & np.append(is_shared, False)[self._border]
-        receiver = columns.rank[np.maximum(self._partner, 0)]
-        pair = np.minimum(columns.rank, receiver) * ranks + np.maximum(columns.rank, receiver)
-        lane: list[int] = np.where(shared, pair, self._lane).tolist()
-        return lane, turns(columns, self._partner, lane, is_shared=shared, clock=clock)
+    def _turns(self, is_shared: tuple[bool, ...]) -> Turns:
+        """The order of time where both directions over some borders share a link."""
+        if is_shared not in self._turns_of:
+            columns, ranks = self.schedule.columns, self.schedule.shape.ranks
+            sends = columns.is_kind(Kind.SEND_FORWARD, Kind.SEND_BACKWARD)
+            shared = sends & np.append(is_shared, False)[self._border]
+            receiver = columns.rank[np.maximum(self._partner, 0)]
+            pair = np.minimum(columns.rank, receiver) * ranks + np.maximum(columns.rank, receiver)
+            lane: list[int] = np.where(shared, pair, self._lane).tolist()
+            found = Turns(columns, self._partner, lane=lane, is_shared=shared)
+            self._turns_of[is_shared] = found
+        return self._turns_of[is_shared]
 
     def _memory(
         self, events: Sequence[Event], costs: Sequence[StageCosts]

@@ -10,90 +10,76 @@ from diaulos.schedules.actions import Kind
 from diaulos.schedules.columns import Columns, Flags, Numbers
 from diaulos.schedules.order import Stretch
 
-_REDUCE, _UPDATE = Kind.REDUCE.code, Kind.UPDATE.code
 
-
-def turns(
-    columns: Columns,
-    partner: Numbers,
-    lane: Sequence[int],
-    *,
-    is_shared: Flags,
-    clock: Sequence[float],
-) -> Iterator[Stretch]:
-    """Stretches of all ranks; none starts with a shared send while another may start earlier.
-
-    Whoever takes a stretch sets the clock of its rank to its end before asking for the next one.
-    A rank waits at receives for their sends, and at updates for all reductions of their lane.
-    """
-    return _Turns(columns, partner, lane, is_shared, clock).stretches()
-
-
-class _Turns:
-    """All ranks, each before one of its stretches."""
+class Turns:
+    """The stretches of all ranks, cut so that shared sends begin one, to be taken many times."""
 
     def __init__(
-        self,
-        columns: Columns,
-        partner: Numbers,
-        lane: Sequence[int],
-        is_shared: Flags,
-        clock: Sequence[float],
+        self, columns: Columns, partner: Numbers, *, lane: Sequence[int], is_shared: Flags
     ) -> None:
-        self.lane, self.clock = lane, clock
-        self.kind, self.partner = columns.kind.tolist(), partner.tolist()
-        cuts = is_shared | columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD, Kind.UPDATE)
+        self.lane = lane
+        """Of each action; reductions and updates of one lane belong together."""
+        receives = columns.is_kind(Kind.RECEIVE_FORWARD, Kind.RECEIVE_BACKWARD)
+        updates, reduces = columns.is_kind(Kind.UPDATE), columns.is_kind(Kind.REDUCE)
+        cuts = is_shared | receives | updates
         cuts[[start for start in columns.starts[:-1] if start < len(cuts)]] = True
-        self.starts = np.append(cuts.nonzero()[0], len(cuts)).tolist()
-        """Of all stretches, rank by rank."""
-        bounds = np.searchsorted(self.starts, columns.starts).tolist()
-        self.next, self.last = bounds[:-1], bounds[1:]
-        """Of each rank, its next stretch and that behind its last."""
-        self.is_sent = [False] * len(cuts)
-        reductions = columns.is_kind(Kind.REDUCE).nonzero()[0].tolist()
-        self.reductions_left = Counter(lane[index] for index in reductions)
-        self.awaiting_send: dict[int, int] = {}
-        self.awaiting_reductions: dict[int, list[int]] = {}
-        self.ready = [
-            (0.0, rank) for rank, place in enumerate(self.next) if place < self.last[rank]
+        begins = cuts.nonzero()[0]
+        self._stretches = [
+            Stretch(*cells)
+            for cells in zip(
+                columns.rank[begins].tolist(),
+                begins.tolist(),
+                [*begins[1:].tolist(), len(cuts)],
+                strict=True,
+            )
         ]
+        bounds = np.searchsorted(begins, columns.starts).tolist()
+        self._first, self._last = bounds[:-1], bounds[1:]
+        """Of each rank, its first stretch and that behind its last."""
+        self._needs = np.where(receives, partner, -1)[begins].tolist()
+        """The send that the first action waits for, or -1."""
+        self._needs_rank = columns.rank[np.maximum(partner, 0)][begins].tolist()
+        self._is_update = updates[begins].tolist()
+        self._reductions: list[list[int]] = [[] for _ in begins]
+        """The lanes of the reductions of each stretch."""
+        reductions = reduces.nonzero()[0]
+        owners = np.searchsorted(begins, reductions, side="right") - 1
+        for owner, index in zip(owners.tolist(), reductions.tolist(), strict=True):
+            self._reductions[owner].append(lane[index])
+        self._counts = Counter(lane[index] for index in reductions.tolist())
 
-    def stretches(self) -> Iterator[Stretch]:
-        while self.ready:
-            _, rank = heapq.heappop(self.ready)
-            place = self.next[rank]
-            start, stop = self.starts[place : place + 2]
-            if not self._can_start(rank, start):
+    def in_order(self, clock: Sequence[float]) -> Iterator[Stretch]:
+        """None starts with a shared send while another may start earlier.
+
+        Whoever takes a stretch sets the clock of its rank to its end before asking for the next
+        one. A rank waits at receives for their sends, and at updates for all reductions of their
+        lane.
+        """
+        following, reached = list(self._first), [0] * len(self._first)
+        left = self._counts.copy()
+        awaiting: dict[int, list[int]] = {}
+        awaiting_reductions: dict[int, list[int]] = {}
+        ranks = range(len(following))
+        ready = [(0.0, rank) for rank in ranks if following[rank] < self._last[rank]]
+        while ready:
+            _, rank = heapq.heappop(ready)
+            place = following[rank]
+            stretch, peer = self._stretches[place], self._needs_rank[place]
+            if reached[peer] <= self._needs[place]:
+                awaiting.setdefault(peer, []).append(rank)
                 continue
-            yield Stretch(rank, start, stop)
-            self.next[rank] += 1
-            self._wake_others(start, stop)
-            if self.next[rank] < self.last[rank]:
-                self._wake(rank)
-
-    def _can_start(self, rank: int, index: int) -> bool:
-        """Whether a rank need not wait at an action; else it is put to wait."""
-        send, lane = self.partner[index], self.lane[index]
-        is_receive = self.kind[index] in (Kind.RECEIVE_FORWARD.code, Kind.RECEIVE_BACKWARD.code)
-        if is_receive and not self.is_sent[send]:
-            self.awaiting_send[send] = rank
-            return False
-        if self.kind[index] == _UPDATE and self.reductions_left[lane]:
-            self.awaiting_reductions.setdefault(lane, []).append(rank)
-            return False
-        return True
-
-    def _wake_others(self, start: int, stop: int) -> None:
-        for index in range(start, stop):
-            self.is_sent[index] = True
-            if index in self.awaiting_send:
-                self._wake(self.awaiting_send.pop(index))
-            if self.kind[index] == _REDUCE:
-                lane = self.lane[index]
-                self.reductions_left[lane] -= 1
-                if not self.reductions_left[lane]:
-                    for rank in self.awaiting_reductions.pop(lane, ()):
-                        self._wake(rank)
-
-    def _wake(self, rank: int) -> None:
-        heapq.heappush(self.ready, (self.clock[rank], rank))
+            if self._is_update[place] and left[self.lane[stretch.start]]:
+                awaiting_reductions.setdefault(self.lane[stretch.start], []).append(rank)
+                continue
+            yield stretch
+            reached[rank] = stretch.stop
+            following[rank] = place + 1
+            woken = awaiting.pop(rank, [])
+            for lane in self._reductions[place]:
+                left[lane] -= 1
+                if not left[lane]:
+                    woken += awaiting_reductions.pop(lane, ())
+            if place + 1 < self._last[rank]:
+                woken.append(rank)
+            for one in woken:
+                heapq.heappush(ready, (clock[one], one))
