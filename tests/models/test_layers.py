@@ -87,7 +87,7 @@ def test_recomputation_changes_no_gradient(needs_gradient: bool) -> None:
     for recompute in (False, True):
         layer = build_layer(spec("a"), 0)
         entering = torch.ones(2, 3, requires_grad=needs_gradient)
-        output = run_layer(layer, entering, recompute=recompute)
+        (output,) = run_layer(layer, (entering,), recompute=recompute)
         output.square().sum().backward()
         gradients.append((output.detach(), layer.weight.grad, entering.grad))
     for plain, recomputed in zip(*gradients, strict=True):

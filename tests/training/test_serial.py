@@ -23,7 +23,7 @@ def _mean_loss(job, model, batch):
     """The mean loss per token of all microbatches of a batch, as one big batch."""
     pairs = [job.data(batch, microbatch) for microbatch in range(job.plan.microbatches)]
     inputs, targets = (torch.cat(tensors) for tensors in zip(*pairs, strict=True))
-    return job.model.loss(model(inputs, 0), targets) / targets.numel()
+    return job.model.loss(*model((inputs,), 0), targets) / targets.numel()
 
 
 def test_without_delay_it_is_a_plain_loop_over_whole_batches():
@@ -78,7 +78,7 @@ def test_reductions_are_those_of_torch_over_the_whole_batch(reduction, mode):
     model = _whole_model(job)
     pairs = [job.data(0, microbatch) for microbatch in range(job.plan.microbatches)]
     inputs, targets = (torch.cat(tensors) for tensors in zip(*pairs, strict=True))
-    loss = cross_entropy(model(inputs, 0).flatten(0, 1), targets.flatten(), reduction=mode)
+    loss = cross_entropy(model((inputs,), 0)[0].flatten(0, 1), targets.flatten(), reduction=mode)
     expected = _gradients(model, loss)
     run = train_serially(job)
 

@@ -35,11 +35,12 @@ def _placed(replicas, **changes):
 def test_stages_compose_to_the_model():
     """The stages one after another give what the whole gives, to the bit."""
     inputs, _ = RandomTokens()(0, 0)
-    hidden = inputs
+    stream = (inputs,)
     for stage in _placed((1, 1, 1)):
-        hidden = StageModule(stage, 0)(hidden, 0)
+        stream = StageModule(stage, 0)(stream, 0)
 
-    assert torch.equal(StageModule(_placed((1,))[0], 0)(inputs, 0), hidden)
+    (expected,), (hidden,) = StageModule(_placed((1,))[0], 0)((inputs,), 0), stream
+    assert torch.equal(expected, hidden)
 
 
 def test_recomputation_follows_the_options_of_the_plan():
@@ -103,8 +104,8 @@ def test_dropout_depends_on_seed_microbatch_and_layer_alone(recompute):
     whole = StageModule(place_layers(model, graph_of(model), plan_of(LAYERS, (1,), 4))[0], 0)
     inputs, _ = RandomTokens()(0, 0)
     torch.rand(3)
-    hidden = stages[1](stages[0](inputs, 5), 5)
-    expected = whole(inputs, 5)
+    (hidden,) = stages[1](stages[0]((inputs,), 5), 5)
+    (expected,) = whole((inputs,), 5)
     hidden.sum().backward()
     expected.sum().backward()
 
@@ -112,9 +113,9 @@ def test_dropout_depends_on_seed_microbatch_and_layer_alone(recompute):
     for stage in stages:
         for name, parameter in stage.named_weights():
             assert torch.equal(dict(whole.named_weights())[name].grad, parameter.grad)
-    assert not torch.equal(expected, whole(inputs, 6))
+    assert not torch.equal(expected, whole((inputs,), 6)[0])
     whole.seed = 1
-    assert not torch.equal(expected, whole(inputs, 5))
+    assert not torch.equal(expected, whole((inputs,), 5)[0])
 
 
 def test_layers_that_are_alike_drop_differently():
@@ -127,7 +128,7 @@ def test_layers_that_are_alike_drop_differently():
         for name in "ab"
     ]
 
-    assert not torch.equal(*(module(torch.ones(100), 0) for module in masks))
+    assert not torch.equal(*(module((torch.ones(100),), 0)[0] for module in masks))
 
 
 def test_forwards_leave_the_random_state_alone():
@@ -136,7 +137,7 @@ def test_forwards_leave_the_random_state_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    module(RandomTokens()(0, 0)[0], 0)
+    module((RandomTokens()(0, 0)[0],), 0)
 
     assert torch.equal(expected, torch.rand(2))
 

@@ -13,12 +13,21 @@ from torch.utils.checkpoint import checkpoint
 from diaulos.errors import InputError
 from diaulos.models.tensor_split import TensorSplit
 
+Stream = tuple[Tensor, ...]
+"""What passes from layer to layer: one tensor, or a fixed number of them."""
+
+
+def as_stream(tensors: Tensor | Stream) -> Stream:
+    """What a layer or a source of data gives, of which one tensor may stand alone."""
+    return (tensors,) if isinstance(tensors, Tensor) else tensors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
     """A layer before it exists: its name, how to build it, and how it may be split.
 
-    The module takes one tensor, the output of the layer before, and returns one tensor.
+    The module takes the tensors that the layer before gives, each as an argument, and returns one
+    tensor or a tuple of them. What a later layer needs is passed on by those in between.
     `build` must survive pickling, since ranks are processes of their own: a top-level class or
     function, or a `functools.partial` of one.
     """
@@ -27,6 +36,8 @@ class LayerSpec:
     build: Callable[[], nn.Module]
     tensor_split: TensorSplit | None = None
     """None for a layer that tensor-parallel stages cannot hold."""
+    frozen: bool = False
+    """Whether its weights stay as they are; so do those that do not require a gradient."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -51,12 +62,12 @@ class LayeredModel:
 
     layers: tuple[LayerSpec, ...]
     """From the input end to the output end."""
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[..., Tensor]
     """(outputs of the last layer, targets) to the SUM of the token losses of a microbatch.
 
     Whoever trains divides once, by what `reduction` says of the global batch.
     """
-    example: Callable[[int], tuple[Tensor, Tensor]]
+    example: Callable[[int], tuple[Tensor | Stream, Tensor]]
     """(microbatch size) to inputs and targets of the shape and type that training will see."""
     tokens_per_sample: int
     """Terms that one sample adds to the loss."""
@@ -111,14 +122,16 @@ class LayeredModel:
         return self.split(self.ties.get(parameter, parameter))
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all parameters by full name, in the order of the layers; ties included."""
-        shapes = {}
-        for spec in self.layers:
-            with torch.device("meta"):
-                module = spec.build()
-            for name, parameter in module.named_parameters():
-                shapes[f"{spec.name}.{name}"] = tuple(parameter.shape)
-        return shapes
+        """The shapes of all parameters that are trained, by full name, in the order of the layers.
+
+        Ties included.
+        """
+        return {
+            f"{spec.name}.{name}": tuple(parameter.shape)
+            for spec in self.layers
+            for name, parameter in meta_layer(spec).named_parameters()
+            if parameter.requires_grad
+        }
 
 
 def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
@@ -129,19 +142,30 @@ def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(_key(f"{seed}:{spec.name}"))
-        return spec.build()
+        return _built(spec)
 
 
-def run_layer(module: nn.Module, entering: Tensor, *, recompute: bool) -> Tensor:
+def meta_layer(spec: LayerSpec) -> nn.Module:
+    """The layer without numbers: shapes and types only."""
+    with torch.device("meta"):
+        return _built(spec)
+
+
+def _built(spec: LayerSpec) -> nn.Module:
+    module = spec.build()
+    return module.requires_grad_(requires_grad=False) if spec.frozen else module
+
+
+def run_layer(module: nn.Module, entering: Stream, *, recompute: bool) -> Stream:
     """The layer's output; with `recompute` only its input is kept, and the backward runs it again.
 
     Training and measuring both go through here, so that what is priced is what is run.
     """
     # The reentrant form would silently leave a stage fed with integers without gradients.
-    output: Tensor = (
-        checkpoint(module, entering, use_reentrant=False) if recompute else module(entering)
+    output: Tensor | Stream = (
+        checkpoint(module, *entering, use_reentrant=False) if recompute else module(*entering)
     )
-    return output
+    return as_stream(output)
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """A model's layers on a device, run one microbatch at a time as a stage runs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
-from diaulos.models.layers import LayeredModel, build_layer, run_layer
+from diaulos.models.layers import LayeredModel, Stream, as_stream, build_layer, run_layer
 from diaulos.pricing.stopwatch import Stopwatch
 
 OptimizerFactory = Callable[[list[Parameter]], Optimizer]
@@ -35,11 +35,16 @@ class Chain:
     ) -> None:
         self.device = device
         self.modules = [build_layer(spec, seed=0).to(device) for spec in model.layers]
-        self.inputs, self.targets = (tensor.to(device) for tensor in model.example(microbatch_size))
+        inputs, targets = model.example(microbatch_size)
+        self.inputs = tuple(tensor.to(device) for tensor in as_stream(inputs))
+        self.targets = targets.to(device)
         self._loss = model.loss
         tokens = microbatch_size * model.tokens_per_sample
         self._scale = torch.tensor(1.0 / tokens, device=device)
-        weights = [list(module.parameters()) for module in self.modules]
+        weights = [
+            [weight for weight in module.parameters() if weight.requires_grad]
+            for module in self.modules
+        ]
         self.optimizers = [optimizer(some) if some else None for some in weights]
         self._weights = weights
         self._banks = [[weight.detach().clone() for weight in some] for some in weights]
@@ -55,12 +60,11 @@ class Chain:
             entered.append(entering)
             left.append(hidden)
             watch.mark()
-        gradient: Tensor | None = self._scale
+        gradients: list[Tensor | None] = [self._scale]
         while left:
             entering, leaving = entered.pop(), left.pop()
-            if leaving.requires_grad:
-                torch.autograd.backward(leaving, gradient)
-            gradient = entering.grad
+            _backward(leaving, gradients)
+            gradients = [tensor.grad for tensor in entering]
             watch.mark()
 
     def run_microbatch_whole(self, watch: Stopwatch) -> None:
@@ -69,8 +73,7 @@ class Chain:
         hidden = self.inputs
         for position in range(len(self.modules)):
             hidden = self.run(position, hidden, recompute=False)
-        if hidden.requires_grad:
-            torch.autograd.backward(hidden, self._scale)
+        _backward(hidden, [self._scale])
         watch.mark()
 
     def update(self, watch: Stopwatch) -> None:
@@ -93,13 +96,26 @@ class Chain:
                 optimizer.zero_grad()
             watch.mark()
 
-    def entering(self, position: int, hidden: Tensor) -> Tensor:
+    def entering(self, position: int, hidden: Stream) -> Stream:
         """A layer's input, cut from the graph before; the first takes no gradient."""
-        return hidden.detach().requires_grad_() if position else hidden
+        if position == 0:
+            return hidden
+        return tuple(t.detach().requires_grad_(t.is_floating_point()) for t in hidden)
 
-    def run(self, position: int, entering: Tensor, *, recompute: bool) -> Tensor:
+    def run(self, position: int, entering: Stream, *, recompute: bool) -> Stream:
         """A layer's output, or the loss after the last."""
         output = run_layer(self.modules[position], entering, recompute=recompute)
         if position < len(self.modules) - 1:
             return output
-        return self._loss(output, self.targets)
+        return (self._loss(*output, self.targets),)
+
+
+def _backward(leaving: Stream, gradients: Sequence[Tensor | None]) -> None:
+    """From what leaves a layer and is of use to the next."""
+    pairs = [
+        (tensor, gradient)
+        for tensor, gradient in zip(leaving, gradients, strict=True)
+        if tensor.requires_grad and gradient is not None
+    ]
+    if pairs:
+        torch.autograd.backward([t for t, _ in pairs], [gradient for _, gradient in pairs])

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def kept_bytes(run: Callable[[], Tensor], *, uncounted: Iterable[Tensor] = ()) -> int:
+def kept_bytes(run: Callable[[], object], *, uncounted: Iterable[Tensor] = ()) -> int:
     """Bytes that the graph of `run()`'s result keeps for the backward.
 
     A storage counts once and whole, however many views of it are kept, since any of them keeps

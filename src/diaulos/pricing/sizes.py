@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from diaulos.models.layers import Stream
 from diaulos.pricing.chain import Chain
 from diaulos.pricing.memory_probe import kept_bytes, peak_bytes
 
@@ -40,7 +41,7 @@ def measure_sizes(chain: Chain) -> list[LayerSizes]:
         sizes.append(
             LayerSizes(
                 parameter_bytes=sum(map(_bytes, module.parameters())),
-                output_bytes=_bytes(leaving),
+                output_bytes=sum(map(_bytes, leaving)),
                 plain=_option_sizes(chain, position, entering, recompute=False),
                 recompute=_option_sizes(chain, position, entering, recompute=True),
             )
@@ -49,33 +50,39 @@ def measure_sizes(chain: Chain) -> list[LayerSizes]:
     return sizes
 
 
-def _option_sizes(chain: Chain, position: int, hidden: Tensor, *, recompute: bool) -> OptionSizes:
+def _option_sizes(chain: Chain, position: int, hidden: Stream, *, recompute: bool) -> OptionSizes:
     entering = chain.entering(position, hidden)
     module = chain.modules[position]
     kept = kept_bytes(
         partial(chain.run, position, entering, recompute=recompute),
-        uncounted=(entering, *module.parameters(), *module.buffers()),
+        uncounted=(*entering, *module.parameters(), *module.buffers()),
     )
     peak = _pass_peak_bytes(chain, position, entering, recompute=recompute)
     return OptionSizes(
-        activation_bytes=kept + entering.untyped_storage().nbytes(),
+        activation_bytes=kept + sum(tensor.untyped_storage().nbytes() for tensor in entering),
         temporary_bytes=max(peak - kept, _update_peak_bytes(chain.optimizers[position])),
     )
 
 
-def _pass_peak_bytes(chain: Chain, position: int, entering: Tensor, *, recompute: bool) -> int:
+def _pass_peak_bytes(chain: Chain, position: int, entering: Stream, *, recompute: bool) -> int:
     """The most that is new at one moment of a microbatch's forward and backward."""
 
     def forward_and_backward() -> None:
-        output = chain.run(position, entering, recompute=recompute)
-        if output.requires_grad:
-            torch.autograd.backward(output, torch.ones_like(output))
+        leaving = chain.run(position, entering, recompute=recompute)
+        output = [tensor for tensor in leaving if tensor.requires_grad]
+        if output:
+            torch.autograd.backward(output, [torch.ones_like(tensor) for tensor in output])
 
     forward_and_backward()  # from the second microbatch on, gradients are added to existing ones
-    entering.grad = None
+    _forget_gradients(entering)
     peak = peak_bytes(forward_and_backward)
-    entering.grad = None
+    _forget_gradients(entering)
     return peak
+
+
+def _forget_gradients(entering: Stream) -> None:
+    for tensor in entering:
+        tensor.grad = None
 
 
 def _update_peak_bytes(optimizer: Optimizer | None) -> int:

@@ -1,6 +1,6 @@
 """The executor: does a rank's actions, one after another, as the schedule lists them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,13 +11,14 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from diaulos.errors import CheckError
+from diaulos.models.layers import Stream
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
 from diaulos.training.finite import first_bad_gradient, first_bad_output, is_finite
 from diaulos.training.groups import Groups
 from diaulos.training.halves import backward_of_input
-from diaulos.training.links import Links
+from diaulos.training.links import Links, StageForms
 from diaulos.training.objective import Objective
 from diaulos.training.records import RankRecorder
 from diaulos.training.stage import StageModule
@@ -33,12 +34,12 @@ class _InFlight:
     """A microbatch between its forward and the end of its backward."""
 
     lease: Lease
-    input: Tensor
-    root: GradientEdge | None
+    input: Stream
+    roots: Sequence[GradientEdge]
     """Where the backward begins: of the output, or on the last stage of the loss. The output
     itself is not kept."""
     weight_half: Callable[[], None] | None = None
-    """What is left once the first half is done."""
+    """What is left once the first half is done; None where nothing up to here is trained."""
 
 
 class Executor:
@@ -49,6 +50,7 @@ class Executor:
         *,
         groups: Groups,
         weights: Mapping[int, WeightVersions],
+        forms: Mapping[int, StageForms],
         links: Links,
         updater: Updater,
         objective: Objective,
@@ -60,15 +62,16 @@ class Executor:
         shards = groups.grid.ranks_of_row(groups.row)
         self._other_shards = [rank for rank in shards if rank != groups.rank]
         self._weights = weights
+        self._forms = forms
         self._links = links
         self._updater = updater
         self._objective = objective
         self._board = board
         self._recorder = recorder
         self._in_flight: dict[_Place, _InFlight] = {}
-        self._arrived: dict[_Place, Tensor] = {}
+        self._arrived: dict[_Place, Stream] = {}
         """Tensors come and not yet used: of forwards or backwards, never of both at a time."""
-        self._leaving: dict[_Place, Tensor] = {}
+        self._leaving: dict[_Place, Stream] = {}
         """Tensors computed and not yet sent."""
         self._do: dict[Kind, Callable[[Action], None]] = {
             Kind.FORWARD: self._forward,
@@ -135,7 +138,7 @@ class Executor:
     def _evaluate(self, module: StageModule, objective: Objective, action: Action) -> float:
         """Do a forward; what it adds to the loss."""
         if action.stage == 0:
-            entering = objective.inputs(action.number).to(self._groups.device)
+            entering = self._to_device(objective.inputs(action.number))
         else:
             entering = self._arrived.pop((action.stage, action.number))
         output = module(entering, action.number)
@@ -153,61 +156,68 @@ class Executor:
         output = lease.module(entering, action.number)
         is_last = action.stage == self._shape.stages - 1
         if is_last:
-            output = self._objective.loss(output, action.number)
-        if not is_finite(output.detach()):
+            output = (self._objective.loss(output, action.number),)
+        ends = [tensor for tensor in output if tensor.requires_grad]
+        if not all(is_finite(tensor.detach()) for tensor in ends):
             layer = first_bad_output(lease.module, entering, action.number)
             what = "the loss" if layer is None else f"the output of layer {layer}"
             raise CheckError(f"{what} is not finite for {self._named(action)}")
         if is_last and self._groups.is_first_shard:
-            self._updater.add_loss(action.number // self._shape.microbatches, output.detach())
+            self._updater.add_loss(action.number // self._shape.microbatches, output[0].detach())
         if not is_last:
-            self._pass_on(action, action.stage + 1, output.detach())
-        stashed = _InFlight(lease, entering, get_gradient_edge(output))
+            self._pass_on(action, action.stage + 1, tuple([t.detach() for t in output]))
+        stashed = _InFlight(lease, entering, [get_gradient_edge(tensor) for tensor in ends])
         self._in_flight[action.stage, action.number] = stashed
         self._recorder.note_in_flight(len(self._in_flight))
         self._recorder.action(action, start)
 
-    def _entering(self, action: Action) -> Tensor:
+    def _entering(self, action: Action) -> Stream:
         if action.stage == 0:
-            return self._objective.inputs(action.number).to(self._groups.device)
-        return self._arrived.pop((action.stage, action.number)).requires_grad_()
+            return self._to_device(self._objective.inputs(action.number))
+        stream = self._arrived.pop((action.stage, action.number))
+        for place in self._forms[action.stage].input.differentiated:
+            stream[place].requires_grad_()
+        return stream
+
+    def _to_device(self, stream: Stream) -> Stream:
+        return tuple([tensor.to(self._groups.device) for tensor in stream])
 
     def _backward(self, action: Action) -> None:
         start = self._recorder.now()
         stashed = self._stashed(action)
-        assert stashed.root is not None
-        gradient = self._gradient(action)
-        torch.autograd.backward(stashed.root, gradient)
-        self._pass_back(action, stashed, gradient)
+        gradients = self._gradients(action)
+        if stashed.roots:  # not where nothing up to here is trained
+            torch.autograd.backward(stashed.roots, gradients)
+        self._pass_back(action, stashed, gradients)
         self._end_backward(action, stashed)
         self._recorder.action(action, start)
 
     def _input_backward(self, action: Action) -> None:
         start = self._recorder.now()
         stashed = self._stashed(action)
-        assert stashed.root is not None
-        gradient = self._gradient(action)
-        if action.stage == 0:  # nobody waits for a gradient: all of it is left for later
-            stashed.weight_half = partial(torch.autograd.backward, stashed.root, gradient)
-        else:
+        gradients = self._gradients(action)
+        differentiated = [tensor for tensor in stashed.input if tensor.requires_grad]
+        if differentiated:
             module = stashed.lease.module
             half = backward_of_input(
-                stashed.root,
-                gradient,
-                stashed.input,
-                weights=list(module.parameters()),
+                stashed.roots,
+                gradients,
+                differentiated,
+                weights=module.trained(),
                 at_once=module.recomputed_parameters(),
             )
             stashed.weight_half = half.run
-        stashed.root = None
-        self._pass_back(action, stashed, gradient)
+        elif stashed.roots:  # nobody waits for a gradient: all of it is left for later
+            stashed.weight_half = partial(torch.autograd.backward, stashed.roots, gradients)
+        stashed.roots = ()
+        self._pass_back(action, stashed, gradients)
         self._recorder.action(action, start)
 
     def _weight_backward(self, action: Action) -> None:
         start = self._recorder.now()
         stashed = self._stashed(action)
-        assert stashed.weight_half is not None
-        stashed.weight_half()
+        if stashed.weight_half is not None:
+            stashed.weight_half()
         self._end_backward(action, stashed)
         self._recorder.action(action, start)
 
@@ -220,7 +230,7 @@ class Executor:
             )
         return stashed
 
-    def _gradient(self, action: Action) -> Tensor | None:
+    def _gradients(self, action: Action) -> Stream | None:
         """What arrived for a backward.
 
         On the last stage, where it begins with the loss, the loss scale, or None.
@@ -230,42 +240,43 @@ class Executor:
             if scale is None:
                 return None
             dtype = self._objective.precision.updating
-            return torch.tensor(scale, dtype=dtype, device=self._groups.device)
+            return (torch.tensor(scale, dtype=dtype, device=self._groups.device),)
         return self._arrived.pop((action.stage, action.number))
 
-    def _pass_back(self, action: Action, stashed: _InFlight, gradient: Tensor | None) -> None:
+    def _pass_back(self, action: Action, stashed: _InFlight, gradients: Stream | None) -> None:
         if action.stage == 0:
             return
-        assert stashed.input.grad is not None
+        passed = tuple([_gradient_of(tensor) for tensor in stashed.input if tensor.requires_grad])
         # A loss scale that is too large shows in the norm: the update is skipped everywhere.
         is_scaled = self._objective.precision.is_scaled
-        if not is_scaled and not is_finite(stashed.input.grad):
-            layer = self._layer_with_bad_gradient(action, stashed, gradient)
+        if not is_scaled and not all(map(is_finite, passed)):
+            layer = self._layer_with_bad_gradient(action, stashed, gradients)
             place = "at the loss" if layer is None else f"in layer {layer}"
             raise CheckError(f"the gradient is not finite {place} for {self._named(action)}")
-        self._pass_on(action, action.stage - 1, stashed.input.grad)
+        self._pass_on(action, action.stage - 1, passed)
 
     def _layer_with_bad_gradient(
-        self, action: Action, stashed: _InFlight, gradient: Tensor | None
+        self, action: Action, stashed: _InFlight, gradients: Stream | None
     ) -> str | None:
-        def gradient_of(output: Tensor) -> Tensor:
-            if gradient is not None:
-                return gradient
-            return torch.autograd.grad(self._objective.loss(output, action.number), output)[0]
+        def gradients_of(output: Stream) -> Stream:
+            if gradients is not None:
+                return gradients
+            differentiated = [tensor for tensor in output if tensor.requires_grad]
+            return torch.autograd.grad(self._objective.loss(output, action.number), differentiated)
 
         module = stashed.lease.module
-        return first_bad_gradient(module, stashed.input, action.number, gradient_of)
+        return first_bad_gradient(module, stashed.input, action.number, gradients_of)
 
     def _named(self, action: Action) -> str:
         batch, within = divmod(action.number, self._shape.microbatches)
         return f"microbatch {within} of batch {batch}"
 
-    def _pass_on(self, action: Action, stage: int, tensor: Tensor) -> None:
-        """Lay a tensor where its send finds it, or the stage that takes it on the same rank."""
+    def _pass_on(self, action: Action, stage: int, stream: Stream) -> None:
+        """Lay tensors where their send finds them, or the stage that takes them on this rank."""
         if self._shape.is_handed_over(min(action.stage, stage)):
-            self._leaving[action.stage, action.number] = tensor
+            self._leaving[action.stage, action.number] = stream
         else:
-            self._arrived[stage, action.number] = tensor
+            self._arrived[stage, action.number] = stream
 
     def _end_backward(self, action: Action, stashed: _InFlight) -> None:
         del self._in_flight[action.stage, action.number]
@@ -276,6 +287,11 @@ class Executor:
 
     def _receive(self, action: Action) -> None:
         self._arrived[action.stage, action.number] = self._links.receive(action)
+
+
+def _gradient_of(tensor: Tensor) -> Tensor:
+    """The gradient of what entered; zero where the stage has no use for it."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 @contextmanager

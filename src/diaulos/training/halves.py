@@ -7,7 +7,7 @@ do the operations of a whole backward, each once, on the same numbers.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,39 +43,46 @@ class WeightHalf:
 
 
 def backward_of_input(
-    root: GradientEdge,
-    gradient: Tensor | None,
-    entering: Tensor,
+    roots: Sequence[GradientEdge],
+    gradients: Sequence[Tensor] | None,
+    entering: Sequence[Tensor],
     weights: Sequence[Tensor],
     at_once: Iterable[Tensor],
 ) -> WeightHalf:
-    """Add to `entering.grad`, and give the half for the weights, to be run later.
+    """Add to the gradients of what entered, and give the half for the weights, to be run later.
 
     The weights `at_once` get their gradients now: those of layers that are recomputed, whose
     activations would otherwise be kept or computed once more. So do weights that join in more than
-    one place.
+    one place, and those that reach a root without meeting the path.
     """
-    joins = _joins(root.node, get_gradient_edge(entering).node, weights)
-    now = {id(weight): weight for weight in (*at_once, *_repeated(joins))}
+    nodes = [root.node for root in roots]
+    leaves = {get_gradient_edge(weight).node: weight for weight in weights}
+    ends = [get_gradient_edge(tensor).node for tensor in entering]
+    path = _path(nodes, ends)
+    joins = _joins(path, ends, leaves)
+    apart = [w for node in nodes if node not in path for w in _weights_beside(node, path, leaves)]
+    now = {id(weight): weight for weight in (*at_once, *_repeated(joins), *apart)}
     for join in joins:
         join.weights = [weight for weight in join.weights if id(weight) not in now]
     joins = [join for join in joins if join.weights]
     with _noting_arrivals(joins):
-        torch.autograd.backward(root, gradient, inputs=[entering, *now.values()], retain_graph=True)
+        torch.autograd.backward(
+            roots, gradients, inputs=[*entering, *now.values()], retain_graph=True
+        )
     return WeightHalf(joins)
 
 
-def _joins(root: Node, entering: Node, weights: Sequence[Tensor]) -> list[_Join]:
-    leaves = {get_gradient_edge(weight).node: weight for weight in weights}
-    path = _path(root, entering)
-    found = [_Join(node, _weights_beside(node, path, leaves)) for node in path if node != entering]
+def _joins(
+    path: Mapping[Node, None], ends: Sequence[Node], leaves: Mapping[Node, Tensor]
+) -> list[_Join]:
+    found = [_Join(node, _weights_beside(node, path, leaves)) for node in path if node not in ends]
     return [join for join in found if join.weights]
 
 
-def _path(root: Node, entering: Node) -> dict[Node, None]:
-    """The nodes between root and entering, both included, in an order that is always the same."""
+def _path(roots: Sequence[Node], ends: Sequence[Node]) -> dict[Node, None]:
+    """The nodes between roots and ends, these included, in an order that is always the same."""
     parents: dict[Node, list[Node]] = defaultdict(list)
-    seen, waiting = {root}, [root]
+    seen, waiting = set(roots), list(roots)
     while waiting:
         node = waiting.pop()
         for child in _children(node):
@@ -83,7 +90,7 @@ def _path(root: Node, entering: Node) -> dict[Node, None]:
             if child not in seen:
                 seen.add(child)
                 waiting.append(child)
-    path, waiting = {entering: None}, [entering]
+    path, waiting = dict.fromkeys(ends), list(ends)
     while waiting:
         for parent in parents[waiting.pop()]:
             if parent not in path:
@@ -92,7 +99,9 @@ def _path(root: Node, entering: Node) -> dict[Node, None]:
     return path
 
 
-def _weights_beside(node: Node, path: dict[Node, None], leaves: dict[Node, Tensor]) -> list[Tensor]:
+def _weights_beside(
+    node: Node, path: Mapping[Node, None], leaves: Mapping[Node, Tensor]
+) -> list[Tensor]:
     """The weights that are reached from a node of the path without following the path."""
     found: list[Tensor] = []
     seen: set[Node] = set()

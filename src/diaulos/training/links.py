@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from diaulos.errors import CheckError
+from diaulos.models.layers import Stream
 from diaulos.schedules.actions import Action, Kind
 from diaulos.schedules.arrivals import sends_proven_by
 from diaulos.schedules.schedule import Schedule
@@ -21,11 +22,13 @@ from diaulos.training.pieces import pieces, run_of
 _RECEIVES_AHEAD = 2
 """Receives posted before they are needed: the next of each direction."""
 _TAGS = 2**30
+_MOST_TENSORS = 64
+"""Of one message, as far as tags go; those of one edge arrive in order beyond that, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorForm:
-    """Shape and type of the tensor that passes an edge, for every microbatch the same."""
+    """Shape and type of a tensor that passes an edge, for every microbatch the same."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -40,6 +43,11 @@ class TensorForm:
         return torch.empty(self.shape, dtype=getattr(torch, self.dtype), device=device)
 
     @property
+    def is_float(self) -> bool:
+        """Whether it could have a gradient."""
+        return getattr(torch, self.dtype).is_floating_point  # type: ignore[no-any-return]
+
+    @property
     def elements(self) -> int:
         """How many numbers it has."""
         return math.prod(self.shape)
@@ -48,12 +56,39 @@ class TensorForm:
         return f"{self.dtype}{list(self.shape)}"
 
 
+@dataclass(frozen=True, slots=True)
+class EdgeForm:
+    """What passes an edge forward for every microbatch, and of which a gradient comes back."""
+
+    tensors: tuple[TensorForm, ...]
+    differentiated: tuple[int, ...] = ()
+    """The places of those with a gradient: none where nothing before the edge is trained."""
+
+    @staticmethod
+    def of(stream: Stream) -> "EdgeForm":
+        """The form of tensors, of which those that require a gradient get one."""
+        places = tuple(place for place, tensor in enumerate(stream) if tensor.requires_grad)
+        return EdgeForm(tuple(map(TensorForm.of, stream)), places)
+
+    @property
+    def gradients(self) -> tuple[TensorForm, ...]:
+        """What passes the edge backward."""
+        return tuple(self.tensors[place] for place in self.differentiated)
+
+    def __str__(self) -> str:
+        named = (
+            str(form) if place in self.differentiated or not form.is_float else f"{form} (frozen)"
+            for place, form in enumerate(self.tensors)
+        )
+        return ", ".join(named)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageForms:
     """What a rank believes enters and leaves one of its stages."""
 
-    input: TensorForm
-    output: TensorForm
+    input: EdgeForm
+    output: EdgeForm
 
 
 def shake_hands(groups: Groups, forms: Mapping[int, StageForms]) -> None:
@@ -69,8 +104,8 @@ def shake_hands(groups: Groups, forms: Mapping[int, StageForms]) -> None:
     for stage in range(groups.shape.stages - 1):
         for sender in groups.grid.ranks_of(stage):
             for receiver in groups.grid.ranks_of(stage + 1):
-                sent = _form(views[sender][str(stage)][1])
-                expected = _form(views[receiver][str(stage + 1)][0])
+                sent = _read(views[sender][str(stage)][1])
+                expected = _read(views[receiver][str(stage + 1)][0])
                 if sent != expected:
                     raise RunError(
                         f"{groups.named(sender)} sends {sent} and {groups.named(receiver)} "
@@ -79,18 +114,23 @@ def shake_hands(groups: Groups, forms: Mapping[int, StageForms]) -> None:
                     )
 
 
-def _view(form: TensorForm) -> tuple[list[int], str]:
-    return list(form.shape), form.dtype
+_View = tuple[list[tuple[list[int], str]], list[int]]
 
 
-def _form(view: tuple[list[int], str]) -> TensorForm:
-    shape, dtype = view
-    return TensorForm(tuple(shape), dtype)
+def _view(form: EdgeForm) -> _View:
+    tensors = [(list(tensor.shape), tensor.dtype) for tensor in form.tensors]
+    return tensors, list(form.differentiated)
+
+
+def _read(view: _View) -> EdgeForm:
+    tensors, differentiated = view
+    forms = tuple(TensorForm(tuple(shape), dtype) for shape, dtype in tensors)
+    return EdgeForm(forms, tuple(differentiated))
 
 
 @dataclass(slots=True)
 class _Posted:
-    """A message under way; a send's tensor must stay as it is until its work is done."""
+    """A tensor under way; that of a send must stay as it is until its work is done."""
 
     tensor: Tensor
     """What is sent; or what is received, the whole or this shard's run of it."""
@@ -105,21 +145,31 @@ class Links:
     Receives are posted ahead, since a send only completes against a posted receive. A sent tensor
     is held until the peer is known to have it: when something arrives that the peer sends later,
     and at the latest when its batch is updated. Between stages of several shards each byte of a
-    tensor is sent once: see `pieces`.
+    tensor is sent once: see `pieces`. A message of several tensors is as many sends, one of none
+    is nothing.
     """
 
     def __init__(
         self, groups: Groups, forms: Mapping[int, StageForms], board: FailureBoard
     ) -> None:
         self._groups = groups
-        self._forms = forms
+        self._messages = {
+            (stage, kind): message
+            for stage, form in forms.items()
+            for kind, message in (
+                (Kind.RECEIVE_FORWARD, form.input.tensors),
+                (Kind.SEND_BACKWARD, form.input.gradients),
+                (Kind.SEND_FORWARD, form.output.tensors),
+                (Kind.RECEIVE_BACKWARD, form.output.gradients),
+            )
+        }
         self._board = board
         self._shape = groups.shape
         self._shards = groups.grid.shards_of_row(groups.row)
         self._shard = groups.shard
         self._upcoming: deque[Action] = deque()
-        self._receiving: dict[Action, _Posted] = {}
-        self._sending: dict[Action, _Posted] = {}
+        self._receiving: dict[Action, tuple[_Posted, ...]] = {}
+        self._sending: dict[Action, tuple[_Posted, ...]] = {}
         self._proven: Mapping[Action, tuple[Action, ...]] = {}
 
     def expect(self, schedule: Schedule) -> None:
@@ -130,26 +180,35 @@ class Links:
         self._proven = sends_proven_by(schedule, self._groups.row)
         self._post_ahead()
 
-    def receive(self, action: Action) -> Tensor:
-        """The tensor that a receive action waits for; the shards of a replica call it together."""
+    def receive(self, action: Action) -> Stream:
+        """The tensors that a receive action waits for; the shards of a replica call it together."""
         posted = self._receiving.pop(action)
         self._wait(posted, action)
         self._post_ahead()
         for send in self._proven.get(action, ()):
             self._settle(send)
         if self._groups.sharded is None:
-            return posted.tensor
-        return self._put_together(posted.tensor, self._form(action), action)
+            return tuple([each.tensor for each in posted])
+        return tuple(
+            self._put_together(each.tensor, form, action)
+            for each, form in zip(posted, self._message(action), strict=True)
+        )
 
-    def send(self, action: Action, tensor: Tensor) -> None:
-        """Start to send a tensor; it must not be changed afterwards."""
-        agreed = self._form(action)
-        form = TensorForm.of(tensor)
-        if form != agreed:
-            raise CheckError(f"it would send {form}, and {agreed} was agreed on for this edge")
+    def send(self, action: Action, stream: Stream) -> None:
+        """Start to send tensors; they must not be changed afterwards."""
+        agreed = self._message(action)
+        forms = tuple(map(TensorForm.of, stream))
+        if forms != agreed:
+            found, wanted = (", ".join(map(str, some)) for some in (forms, agreed))
+            raise CheckError(f"it would send {found}, and {wanted} was agreed on for this edge")
         receive = action.matching_receive()
         row = self._shape.rank_of(receive.stage, receive.number)
-        self._sending[action] = self._start(dist.isend, action, row, tensor.contiguous(), first=0)
+        self._sending[action] = tuple(
+            [
+                self._start(dist.isend, action, row, tensor.contiguous(), place, first=0)
+                for place, tensor in enumerate(stream)
+            ]
+        )
 
     def settle_batch(self, batch: int) -> None:
         """Let go of what was sent for a batch and all before it; every rank is done with it."""
@@ -166,8 +225,13 @@ class Links:
             action = self._upcoming.popleft()
             send = action.matching_send()
             row = self._shape.rank_of(send.stage, send.number)
-            tensor, own = self._receive_into(self._form(action))
-            self._receiving[action] = self._start(dist.irecv, action, row, tensor, first=own.start)
+            self._receiving[action] = tuple(
+                [
+                    self._start(dist.irecv, action, row, tensor, place, first=own.start)
+                    for place, form in enumerate(self._message(action))
+                    for tensor, own in [self._receive_into(form)]
+                ]
+            )
 
     def _receive_into(self, form: TensorForm) -> tuple[Tensor, range]:
         """A tensor of this form, or the run of it that this shard receives, and which run it is."""
@@ -188,9 +252,8 @@ class Links:
                 raise self._board.blame(str(action), error) from error
         return whole[: form.elements].view(form.shape)
 
-    def _form(self, action: Action) -> TensorForm:
-        forms = self._forms[action.stage]
-        return forms.output if _is_behind(action) else forms.input
+    def _message(self, action: Action) -> tuple[TensorForm, ...]:
+        return self._messages[action.stage, action.kind]
 
     def _start(
         self,
@@ -198,14 +261,18 @@ class Links:
         action: Action,
         row: int,
         tensor: Tensor,
+        place: int,
         *,
         first: int,
     ) -> _Posted:
-        """Begin to exchange with the ranks of a row; the tensor begins at the element `first`."""
+        """Begin to exchange the tensor at a place of a message with the ranks of a row.
+
+        It begins at the element `first`.
+        """
         runs_forward = action.kind in (Kind.SEND_FORWARD, Kind.RECEIVE_FORWARD)
         group = self._groups.forward if runs_forward else self._groups.backward
         grid = self._groups.grid
-        elements = self._form(action).elements
+        elements = self._message(action)[place].elements
         exchanged = pieces(
             elements,
             shards=self._shards,
@@ -220,25 +287,27 @@ class Links:
                 if piece.end - piece.begin < elements:
                     part = tensor.view(-1)[piece.begin - first : piece.end - first]
                 try:
-                    work = operation(part, peer, group=group, tag=self._tag(action))
+                    work = operation(part, peer, group=group, tag=self._tag(action, place))
                 except RuntimeError as error:
                     raise self._board.blame(str(action), error) from error
                 assert work is not None
                 works.append(work)
         return _Posted(tensor, works, peers)
 
-    def _tag(self, action: Action) -> int:
-        """The same on both ends, and another for each of the messages that are under way."""
+    def _tag(self, action: Action, place: int) -> int:
+        """The same on both ends, and another for each of the tensors that are under way."""
         border = action.stage if _is_behind(action) else action.stage - 1
-        return (action.number * self._shape.stages + border) % _TAGS
+        message = action.number * self._shape.stages + border
+        return (message * _MOST_TENSORS + place) % _TAGS
 
-    def _wait(self, posted: _Posted, action: Action) -> None:
-        with self._board.waiting_for(posted.peers):
-            try:
-                for work in posted.works:
-                    work.wait()
-            except RuntimeError as error:
-                raise self._board.blame(str(action), error) from error
+    def _wait(self, posted: tuple[_Posted, ...], action: Action) -> None:
+        for each in posted:
+            with self._board.waiting_for(each.peers):
+                try:
+                    for work in each.works:
+                        work.wait()
+                except RuntimeError as error:
+                    raise self._board.blame(str(action), error) from error
 
 
 def _is_behind(action: Action) -> bool:

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from torch import Tensor
 
-from diaulos.models.layers import IGNORED, Reduction
+from diaulos.models.layers import IGNORED, Reduction, Stream, as_stream
 from diaulos.training.precision import Precision
 
-BatchSource = Callable[[int, int], tuple[Tensor, Tensor]]
-"""(batch, microbatch within it) to inputs and targets; the same on every rank."""
+BatchSource = Callable[[int, int], tuple[Tensor | Stream, Tensor]]
+"""(batch, microbatch within it) to inputs, one or several, and targets; the same on every rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +22,19 @@ class Objective:
     microbatches: int
     """Of a batch of the data."""
     microbatches_per_update: int
-    summed_loss: Callable[[Tensor, Tensor], Tensor]
+    summed_loss: Callable[..., Tensor]
     reduction: Reduction
     tokens_per_microbatch: int
 
-    def inputs(self, microbatch: int) -> Tensor:
+    def inputs(self, microbatch: int) -> Stream:
         """What the first stage takes for a microbatch, counted through all batches."""
-        return self.precision.computed(self.data(*divmod(microbatch, self.microbatches))[0])
+        inputs = as_stream(self.data(*divmod(microbatch, self.microbatches))[0])
+        return tuple(self.precision.computed(tensor) for tensor in inputs)
 
-    def loss(self, outputs: Tensor, microbatch: int) -> Tensor:
+    def loss(self, outputs: Stream, microbatch: int) -> Tensor:
         """The part of the update's loss that a microbatch adds, from the last stage's outputs."""
-        outputs = outputs.to(self.precision.updating)
-        summed = self.summed_loss(outputs, self._targets(microbatch).to(outputs.device))
+        targets = self._targets(microbatch).to(outputs[0].device)
+        summed = self.summed_loss(*map(self.precision.updated, outputs), targets)
         return summed / self._terms(microbatch // self.microbatches_per_update)
 
     def _targets(self, microbatch: int) -> Tensor:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from diaulos.errors import InputError
+from diaulos.models.layers import as_stream, meta_layer
 from diaulos.training.checkpoints import Checkpoint
 from diaulos.training.evaluation import EvaluationRecord, forwards_only
 from diaulos.training.executor import Executor
@@ -17,7 +15,7 @@ from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
 from diaulos.training.holdings import hold_stage
 from diaulos.training.job import TrainingJob
-from diaulos.training.links import Links, StageForms, TensorForm, shake_hands
+from diaulos.training.links import EdgeForm, Links, StageForms, shake_hands
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
 from diaulos.training.resuming import load
@@ -104,6 +102,7 @@ def train_rank(
         executor = Executor(
             groups=groups,
             weights=weights,
+            forms=forms,
             links=links,
             updater=updater,
             objective=job.objective,
@@ -150,22 +149,22 @@ def stage_forms(
 ) -> StageForms:
     """What enters and leaves a stage, found by running the layers up to it without data."""
     inputs, _ = job.model.example(job.microbatch_size)
-    hidden: Tensor = job.precision.computed(inputs).to("meta")
+    stream = tuple(job.precision.computed(tensor).to("meta") for tensor in as_stream(inputs))
     for index, layers in enumerate(placed):
-        entering = TensorForm.of(hidden)
+        entering = EdgeForm.of(stream)
         for layer in layers:
-            with torch.device("meta"):
-                module = layer.spec.build().to(job.precision.computing)
+            module = meta_layer(layer.spec).to(job.precision.computing)
             try:
-                hidden = module(hidden)
-            except RuntimeError as error:
+                stream = as_stream(module(*stream))
+            except (RuntimeError, TypeError) as error:
                 raise InputError(
-                    f"layer {layer.spec.name} on stage {index} cannot take {TensorForm.of(hidden)}",
+                    f"layer {layer.spec.name} on stage {index} cannot take {EdgeForm.of(stream)}",
                     str(error).splitlines()[0],
                 ) from error
         if index == stage:
             break
-    return StageForms(input=entering, output=TensorForm.of(hidden))
+        stream = tuple(t.detach().requires_grad_(t.requires_grad) for t in stream)
+    return StageForms(input=entering, output=EdgeForm.of(stream))
 
 
 Helper = TypeVar("Helper", FailureBoard, BatchReducer, Checkpointing)

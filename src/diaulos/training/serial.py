@@ -175,7 +175,7 @@ def _tie(job: TrainingJob, gradients: Tensors) -> None:
 def _take_gradients(module: StageModule, precision: Precision) -> Tensors:
     gradients = {}
     for name, parameter in module.named_weights():
-        assert parameter.grad is not None
+        assert parameter.grad is not None, name
         gradients[name] = parameter.grad.to(precision.updating)
         parameter.grad = None
     return gradients

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from diaulos.errors import InputError
 from diaulos.models.graph import LayerGraph
 from diaulos.models.layers import (
     LayeredModel,
     LayerSpec,
+    Stream,
     build_layer,
     keyed_randomness,
     run_layer,
@@ -136,51 +137,64 @@ class StageModule(nn.Module):
         self._mesh = mesh
         self.layers = nn.ModuleList(_build(layer, seed, mesh, dtype) for layer in placed)
 
-    def forward(self, hidden: Tensor, microbatch: int) -> Tensor:
+    def forward(self, stream: Stream, microbatch: int) -> Stream:
         """The output of the last layer for the input of the first.
 
         The number of the microbatch, counted through all batches, decides what dropout leaves out.
         """
         for name in self.names:
-            hidden = self.run_one(name, hidden, microbatch)
-        return hidden
+            stream = self.run_one(name, stream, microbatch)
+        return stream
 
-    def run_one(self, layer: str, hidden: Tensor, microbatch: int) -> Tensor:
+    def run_one(self, layer: str, stream: Stream, microbatch: int) -> Stream:
         """The output of one layer, by name, for that of the layer before."""
         index = self._places[layer]
-        with keyed_randomness(self.seed, microbatch, layer, hidden.device):
-            entering = self._entering(index, hidden)
+        with keyed_randomness(self.seed, microbatch, layer, stream[0].device):
+            entering = self._entering(index, stream)
             output = run_layer(self.layers[index], entering, recompute=self.recomputed[index])
         is_last = index == len(self.names) - 1
         if self._mesh is not None and is_last and self._placed[index].gives_parts:
-            return gather_positions(output, self._mesh)
+            return (gather_positions(output[0], self._mesh), *output[1:])
         return output
 
-    def _entering(self, index: int, hidden: Tensor) -> Tensor:
-        """What the layer before gave, in parts or whole as this layer takes it."""
+    def _entering(self, index: int, stream: Stream) -> Stream:
+        """What the layer before gave, the first of it in parts or whole as this layer takes it."""
         given_parts = index > 0 and self._placed[index - 1].gives_parts
         takes_parts = self._placed[index].takes_parts
         if self._mesh is None or takes_parts == given_parts:
-            return hidden
+            return stream
         change = take_positions if takes_parts else gather_positions
-        return change(hidden, self._mesh)
+        return (change(stream[0], self._mesh), *stream[1:])
 
     def layer(self, name: str) -> nn.Module:
         """The layer of a name."""
         return self.layers[self._places[name]]
 
     def recomputed_parameters(self) -> list[nn.Parameter]:
-        """The parameters of the layers that the backward runs again."""
+        """The parameters of the layers that the backward runs again, without those frozen."""
         pairs = zip(self.layers, self.recomputed, strict=True)
-        return [weight for layer, again in pairs if again for weight in layer.parameters()]
+        return [weight for layer, again in pairs if again for weight in _trained(layer)]
+
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained: all but those that are frozen."""
+        return [weight for _, _, weight in self.weights()]
+
+    def frozen(self) -> list[nn.Parameter]:
+        """The parameters that stay as they are."""
+        return [weight for weight in self.parameters() if not weight.requires_grad]
 
     def weights(self) -> Iterator[tuple[str, str, nn.Parameter]]:
-        """The parameters, each with the name of its layer and its name there."""
+        """The parameters that are trained, each with the name of its layer and its name there."""
         for layer_name, layer in zip(self.names, self.layers, strict=True):
             for name, parameter in layer.named_parameters():
-                yield layer_name, name, parameter
+                if parameter.requires_grad:
+                    yield layer_name, name, parameter
 
     def named_weights(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The parameters with names that are unique in the whole model: `block_3.norm.weight`."""
+        """Those with names that are unique in the whole model: `block_3.norm.weight`."""
         for layer, name, parameter in self.weights():
             yield f"{layer}.{name}", parameter
+
+
+def _trained(layer: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in layer.parameters() if weight.requires_grad]

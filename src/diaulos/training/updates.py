@@ -139,14 +139,14 @@ class Updater:
         """Update with gradients that are to be divided by a scale, and whose norm then is this."""
         batch, weights = action.number, self._held[action.stage].weights
         replicas = self._held[action.stage].replicas
-        if scale != 1:
+        if scale != 1 and gradients:
             torch._foreach_mul_(gradients, 1 / scale)
         if self._observe_gradients is not None:
             own = replicas.updated
             summed = [gradients[place] for place in own]
             self._observe_gradients(batch, weights.updated_names, summed)
         coefficient = clip_coefficient(norm, self._clip_norm)
-        if coefficient is not None:
+        if coefficient is not None and gradients:
             torch._foreach_mul_(gradients, coefficient)
         skipped = 0 if self._loss_scale is None else self._loss_scale.skipped
         share = self._learning_rate.share(batch - skipped)

@@ -52,8 +52,8 @@ class WeightVersions:
 
         Those of others are to be copied into the newest version after each update.
         """
-        self._banks = [module, *(copy.deepcopy(module) for _ in range(kept - 1))]
-        computing = [list(bank.parameters()) for bank in self._banks]
+        self._banks = [module, *(_copy(module) for _ in range(kept - 1))]
+        computing = [bank.trained() for bank in self._banks]
         self._parameters = [list(map(own_parameter, weights)) for weights in computing]
         """Of what this rank holds of each, on the same storage as those that compute."""
         self._gradients = [Accumulator(weights, precision) for weights in computing]
@@ -130,7 +130,7 @@ class WeightVersions:
     def skip(self) -> None:
         """Make a next version that is as the newest one."""
         source, target = self._next_banks()
-        if self.kept > 1:
+        if self.kept > 1 and target:
             with torch.no_grad():
                 torch._foreach_copy_([*target], [*source])
             self.optimizer.move(source, target)
@@ -177,3 +177,8 @@ class WeightVersions:
                 f"update {self.newest} would replace version {replaced}, which "
                 f"{self._leases[replaced]} microbatches in flight still use"
             )
+
+
+def _copy(module: StageModule) -> StageModule:
+    """A copy of a module, on the same frozen weights."""
+    return copy.deepcopy(module, {id(weight): weight for weight in module.frozen()})
