@@ -71,6 +71,18 @@ CASES = _cases(
 )
 """Blocks, width, heads, positions, vocabulary and samples: deep and narrow, shallow and wide, long,
 and with a large vocabulary."""
+FURTHER_CASES = _cases(
+    (2, 1024, 16, 256, 1000, 1),
+    (4, 64, 2, 64, 256, 4),
+    (2, 128, 2, 2048, 256, 1),
+    (1, 256, 4, 512, 50257, 1),
+    (6, 192, 6, 128, 256, 8),
+    (16, 64, 4, 128, 512, 1),
+    (3, 320, 5, 384, 5000, 3),
+    (2, 768, 12, 128, 32000, 2),
+    (4, 512, 8, 512, 1000, 4),
+)
+"""Larger and smaller ones, printed too; no test waits for them."""
 LARGE_CASES = _cases(
     (12, 768, 12, 1024, 50257, 4),
     (6, 2048, 16, 1024, 32000, 4),
@@ -194,7 +206,7 @@ def main() -> None:
         "off", "bytes", "predicted", "off",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
-    for case in CASES if device.type == "cpu" else LARGE_CASES:
+    for case in (*CASES, *FURTHER_CASES) if device.type == "cpu" else LARGE_CASES:
         table.add_row(*_row(case, measured(case, device), predicted(case, cluster, device)))
     Console(width=140).print(table)
 

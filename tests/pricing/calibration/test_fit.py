@@ -13,6 +13,7 @@ from diaulos.pricing.calibration.measured import (
     MeasuredBlock,
     MeasuredProduct,
     Measurements,
+    best_measurements,
     mean_measurements,
 )
 from diaulos.pricing.devices.attention import AttentionKind, Direction, attention_seconds
@@ -93,9 +94,7 @@ MEASURED = Measurements(
     copy_bytes_per_second=1e11,
     memory_bound_bytes_per_second=3e10,
     optimizer_bytes_per_second=1e10,
-    block=replace(
-        SMALL, seconds=block_seconds(replace(TRUE, launch_seconds=LAUNCH_SECONDS), SMALL)
-    ),
+    blocks=(replace(SMALL, seconds=SMALL_SECONDS),),
     allocation=Allocation(least_bytes=2**25, bytes_per_second=3e9),
 )
 
@@ -149,17 +148,23 @@ def test_several_processes_are_averaged() -> None:
     slow = replace(
         MEASURED,
         products=tuple(replace(each, seconds=2 * each.seconds) for each in MEASURED.products),
-        block=replace(SMALL, seconds=2.0),
+        blocks=(replace(SMALL, seconds=2.0),),
     )
     mean = mean_measurements([MEASURED, slow])
     assert mean.products[3].seconds == pytest.approx(1.5 * MEASURED.products[3].seconds)
-    assert mean.block is not None
-    assert mean.block.seconds == pytest.approx(1 + SMALL_SECONDS / 2)
+    assert mean.blocks[0].seconds == pytest.approx(1 + SMALL_SECONDS / 2)
     assert mean_measurements([MEASURED]) == MEASURED
 
 
-def test_without_a_block_the_launch_is_that_of_products() -> None:
+def test_the_fastest_of_several_times_counts() -> None:
+    """What was slow for a while is as it was when it was not."""
+    slow = tuple(replace(each, seconds=3 * each.seconds) for each in MEASURED.products)
+    busy = replace(MEASURED, products=slow, optimizer_bytes_per_second=1e9)
+    assert best_measurements([busy, MEASURED]) == MEASURED
+
+
+def test_without_blocks_the_launch_is_that_of_products() -> None:
     """On a GPU the host is ahead, so that products tell what an operation takes at least."""
-    found = fit_device(FIGURES, replace(MEASURED, block=None))
+    found = fit_device(FIGURES, replace(MEASURED, blocks=()))
     assert found.device.launch_seconds == pytest.approx(TRUE.launch_seconds, rel=0.1)
-    assert mean_measurements([replace(MEASURED, block=None)]).block is None
+    assert mean_measurements([replace(MEASURED, blocks=())]).blocks == ()

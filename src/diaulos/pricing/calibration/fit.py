@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 
 from diaulos.clusters.device import Device, DType, Efficiency, PeakRates, Source, Tile
 from diaulos.clusters.device_files import FIGURES
@@ -53,8 +53,8 @@ def fit_device(figures: Figures, measured: Measurements) -> FittedDevice:
     device = _fit_products(_start(figures, measured), measured)
     device = _fit_attention(device, measured.attentions)
     described = replace(device, allocation=measured.allocation)
-    if measured.block is not None:
-        described = replace(described, launch_seconds=_launch_seconds(described, measured.block))
+    if measured.blocks:
+        described = replace(described, launch_seconds=_launch_seconds(described, measured.blocks))
     return FittedDevice(
         device=described,
         product_errors=tuple(ratio - 1 for ratio in _product_ratios(device, measured)),
@@ -145,13 +145,25 @@ def _fit_attention(device: Device, attentions: Sequence[MeasuredAttention]) -> D
     return min(candidates, key=error)
 
 
-def _launch_seconds(device: Device, block: MeasuredBlock) -> float:
-    """What each operation of a block takes beside its work, if that is all that is left."""
+def _launch_seconds(device: Device, blocks: Sequence[MeasuredBlock]) -> float:
+    """What each operation of a block takes beside its work, if that is all that is left.
+
+    The median of all blocks; not less than what a product by itself takes.
+    """
+    left = [
+        (block.seconds - block_seconds(replace(device, launch_seconds=0.0), block))
+        / _launches(device, block)
+        for block in blocks
+    ]
+    return max(median(left), device.launch_seconds)
+
+
+def _launches(device: Device, block: MeasuredBlock) -> float:
+    """Operations of a block, forward and backward."""
     without, with_one = (
         block_seconds(replace(device, launch_seconds=launch), block) for launch in (0.0, 1.0)
     )
-    launches = with_one - without
-    return max((block.seconds - without) / launches, device.launch_seconds)
+    return with_one - without
 
 
 def _product_ratios(device: Device, measured: Measurements) -> list[float]:

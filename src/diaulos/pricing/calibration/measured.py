@@ -1,8 +1,9 @@
 """What was measured on a device, as plain figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TypeVar
 
 from diaulos.clusters.device import Allocation, DType
 from diaulos.pricing.devices.attention import Direction
@@ -55,6 +56,9 @@ class MeasuredBlock:
     seconds: float
 
 
+Timed = TypeVar("Timed", MeasuredProduct, MeasuredBlock)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
     """All that a device is described from."""
@@ -67,7 +71,7 @@ class Measurements:
     """Of norms, activation functions, sums and losses, with what they read and write once."""
     optimizer_bytes_per_second: float
     """Of AdamW's step in fp32, which reads 16 bytes for each parameter and writes 12."""
-    block: MeasuredBlock | None
+    blocks: tuple[MeasuredBlock, ...]
     """On a CPU, where what operations take beside their work is the host's. None on a GPU, whose
     host is ahead: there products tell what an operation takes at least."""
     allocation: Allocation | None
@@ -76,30 +80,39 @@ class Measurements:
 
 def mean_measurements(several: Sequence[Measurements]) -> Measurements:
     """The means of the same measurements by several processes at once."""
-    products = tuple(
-        replace(same[0], seconds=fmean(each.seconds for each in same))
-        for same in zip(*(each.products for each in several), strict=True)
-    )
-    attentions = tuple(
-        replace(
-            same[0],
-            forward_seconds=fmean(each.forward_seconds for each in same),
-            backward_seconds=fmean(each.backward_seconds for each in same),
-        )
-        for same in zip(*(each.attentions for each in several), strict=True)
-    )
+    return _combined(several, seconds=fmean, rate=fmean)
+
+
+def best_measurements(several: Sequence[Measurements]) -> Measurements:
+    """The fastest of the same measurements at several times: what others slowed down is left."""
+    return _combined(several, seconds=min, rate=max)
+
+
+_Choice = Callable[[Iterable[float]], float]
+
+
+def _combined(several: Sequence[Measurements], *, seconds: _Choice, rate: _Choice) -> Measurements:
     return Measurements(
-        products=products,
-        attentions=attentions,
-        copy_bytes_per_second=fmean(each.copy_bytes_per_second for each in several),
-        memory_bound_bytes_per_second=fmean(each.memory_bound_bytes_per_second for each in several),
-        optimizer_bytes_per_second=fmean(each.optimizer_bytes_per_second for each in several),
-        block=_mean_block([each.block for each in several if each.block is not None]),
+        products=_each([some.products for some in several], seconds),
+        attentions=tuple(
+            replace(
+                same[0],
+                forward_seconds=seconds(each.forward_seconds for each in same),
+                backward_seconds=seconds(each.backward_seconds for each in same),
+            )
+            for same in zip(*(some.attentions for some in several), strict=True)
+        ),
+        copy_bytes_per_second=rate(some.copy_bytes_per_second for some in several),
+        memory_bound_bytes_per_second=rate(some.memory_bound_bytes_per_second for some in several),
+        optimizer_bytes_per_second=rate(some.optimizer_bytes_per_second for some in several),
+        blocks=_each([some.blocks for some in several], seconds),
         allocation=several[0].allocation,
     )
 
 
-def _mean_block(blocks: Sequence[MeasuredBlock]) -> MeasuredBlock | None:
-    if not blocks:
-        return None
-    return replace(blocks[0], seconds=fmean(each.seconds for each in blocks))
+def _each(several: Sequence[tuple[Timed, ...]], seconds: _Choice) -> tuple[Timed, ...]:
+    """Entry by entry."""
+    return tuple(
+        replace(same[0], seconds=seconds(each.seconds for each in same))
+        for same in zip(*several, strict=True)
+    )

@@ -8,7 +8,7 @@ import torch
 
 from diaulos.pricing.stopwatch import Stopwatch
 
-_BUDGET_SECONDS = 0.1
+_BUDGET_SECONDS = 0.06
 """Of one operation's repetitions."""
 _FEWEST, _MOST = 3, 300
 
@@ -26,7 +26,7 @@ class Timer:
         self._clock = time.process_time if alone else time.perf_counter
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """The median of repetitions that take about 0.1 s, after two that do not count."""
+        """The median of repetitions that take about 0.06 s, after two that do not count."""
         run()
         once = self._laps(run, 1)[0]
         repetitions = int(_BUDGET_SECONDS / max(once, 1e-9))
