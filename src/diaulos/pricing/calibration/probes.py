@@ -51,7 +51,7 @@ _MUCH = 2.5
 
 
 def measure(device: torch.device, *, dtypes: tuple[DType, ...], threads: int) -> Measurements:
-    """All that a device is described from, measured twice; takes about a quarter of a minute.
+    """All that a device is described from, measured twice; takes about half a minute.
 
     Attention is measured in the first of the dtypes.
     """
