@@ -313,9 +313,18 @@ class ModelLayer:
     operations: LayerOperations
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A tensor that a layer hands to one that is not its next: an encoder's output, for one."""
+
+    source: str
+    target: str
+    bytes: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOperations:
-    """A model for one workload: a chain of layers, input end first."""
+    """A model for one workload: a chain of layers, input end first, and what goes past some."""
 
     name: str
     workload: Workload
@@ -324,6 +333,7 @@ class ModelOperations:
     """That tensor parallelism must divide."""
     experts: int = 1
     """That expert parallelism must divide."""
+    skips: tuple[Skip, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -335,6 +345,11 @@ class ModelOperations:
             if owner not in names:
                 problem = f"parameters are tied to the layer {owner!r}"
                 raise InputError(problem, f"the model has {', '.join(sorted(names))}")
+        places = {layer.name: place for place, layer in enumerate(self.layers)}
+        for skip in self.skips:
+            if not places.get(skip.source, len(places)) < places.get(skip.target, 0):
+                problem = f"a tensor goes from {skip.source!r} to {skip.target!r}"
+                raise InputError(problem, "both are layers, the source before the target")
 
     @cached_property
     def parameter_count(self) -> int:
@@ -345,6 +360,16 @@ class ModelOperations:
     def model_flops(self) -> float:
         """Of one microbatch, forward and backward without recomputation."""
         return sum(layer.operations.model_flops for layer in self.layers)
+
+    def skipping_bytes(self, layer: str) -> float:
+        """Of what goes past the border behind a layer, each tensor of a source once."""
+        places = {layer.name: place for place, layer in enumerate(self.layers)}
+        passing = {
+            (skip.source, skip.bytes)
+            for skip in self.skips
+            if places[skip.source] <= places[layer] < places[skip.target]
+        }
+        return sum(size for _, size in passing)
 
     def _owners(self) -> Iterator[str]:
         for layer in self.layers:

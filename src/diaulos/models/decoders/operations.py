@@ -45,7 +45,8 @@ def decoder_operations(model: DecoderSizes, workload: Workload) -> ModelOperatio
     if model.final_norm:
         layers.append(ModelLayer(name=FINAL_NORM, operations=_final_norm(model, workload)))
     layers.append(ModelLayer(name=HEAD, operations=_head(model, workload)))
-    layers.append(ModelLayer(name=LOSS, operations=_loss(model, workload)))
+    scores = workload.tokens * model.vocabulary
+    layers.append(ModelLayer(name=LOSS, operations=loss_operations(scores, workload.element_bytes)))
     return ModelOperations(
         name=model.name,
         workload=workload,
@@ -212,9 +213,8 @@ def _head(model: DecoderSizes, workload: Workload) -> LayerOperations:
     )
 
 
-def _loss(model: DecoderSizes, workload: Workload) -> LayerOperations:
-    scores = workload.tokens * model.vocabulary
-    element_bytes = workload.element_bytes
+def loss_operations(scores: int, element_bytes: float) -> LayerOperations:
+    """The cross entropy of so many scores, with softmax in fp32."""
     traffic = Traffic(
         forward_bytes=scores * (_LOSS_FORWARD_BYTES + element_bytes),
         backward_bytes=scores * (_LOSS_BACKWARD_BYTES + element_bytes),

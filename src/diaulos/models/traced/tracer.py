@@ -1,0 +1,169 @@
+"""A model run once on the meta device, cut into segments that are each run back apart."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from diaulos.models.traced.blocks import Block, signature
+from diaulos.models.traced.recorder import Recorder
+from diaulos.models.traced.tape import Tape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A tensor that a segment gets from one that is not the segment before."""
+
+    segment: int
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A block, or what runs between blocks."""
+
+    tape: Tape
+    """Blocks that are alike share one."""
+    block: Block | None = None
+    is_head: bool = False
+    """Whether it is the head, with what runs after it."""
+    traced_path: str = ""
+    """Of the block that was traced, which this one is like."""
+    further: tuple[Source, ...] = ()
+
+
+def trace(
+    model: nn.Module,
+    recorder: Recorder,
+    blocks: Iterable[Block],
+    head: nn.Module | None,
+    inputs: Mapping[str, Any],
+) -> list[Segment]:
+    """All segments of the model, in the order in which they run."""
+    tracer = _Tracer(model, recorder)
+    patched: list[nn.Module] = []
+    for block in blocks:
+        block.module.forward = partial(tracer.run_block, block, block.module.forward)
+        patched.append(block.module)
+    if head is not None:
+        head.forward = partial(tracer.run_head, head.forward)
+        patched.append(head)
+    try:
+        with recorder.keeping():
+            tracer.finish(model(**inputs), has_head=head is not None)
+    finally:
+        for module in patched:
+            del module.forward
+    return tracer.segments
+
+
+class _Tracer:
+    """Takes the place of the forward of blocks and head, to begin and end segments there."""
+
+    def __init__(self, model: nn.Module, recorder: Recorder) -> None:
+        self._model = model
+        self._recorder = recorder
+        self._inputs: list[Tensor] = []
+        self._makers: dict[int, int] = {}
+        self._held: list[Tensor] = []  # so that an id stays that of one tensor
+        self._alike: dict[tuple[object, ...], tuple[Tape, Any, str]] = {}
+        self.segments: list[Segment] = []
+
+    def run_block(
+        self, block: Block, forward: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """End what ran before; note the block, or that it is like one before."""
+        entering = list(_with_gradients((args, kwargs)))
+        self._close(entering)
+        key = signature(block.module, (args, kwargs))
+        if key not in self._alike:
+            self._alike[key] = (*self._trace_block(forward, args, kwargs), block.path)
+        tape, leaving, path = self._alike[key]
+        self.segments.append(
+            Segment(tape=tape, block=block, traced_path=path, further=self._further(entering))
+        )
+        return self._open(leaving, entering)
+
+    def run_head(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """End what ran before; the head goes on until the model ends."""
+        self._close(list(_with_gradients((args, kwargs))))
+        args, kwargs = _cut((args, kwargs))
+        self._inputs = list(_with_gradients((args, kwargs)))
+        return forward(*args, **kwargs)
+
+    def finish(self, result: Any, *, has_head: bool) -> None:
+        """End the last segment."""
+        self._close(list(_with_gradients(result)), is_head=has_head)
+
+    def _trace_block(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Tape, Any]:
+        """The tape and what the block gives, with the number of an input where it gives that."""
+        args, kwargs = _cut((args, kwargs))
+        entering = list(_with_gradients((args, kwargs)))
+        self._recorder.begin()
+        result = forward(*args, **kwargs)
+        places = {id(tensor): place for place, tensor in enumerate(entering)}
+        made = [tensor for tensor in _with_gradients(result) if id(tensor) not in places]
+        tape = self._recorder.end(entering, made, self._backward)
+        return tape, tree_map(lambda leaf: places.get(id(leaf), leaf), result)
+
+    def _open(self, leaving: Any, entering: list[Tensor]) -> Any:
+        """What a block gives, as the start of the next segment."""
+        result = _cut(leaving)
+        self._recorder.begin()
+        self._inputs = list(_with_gradients(result))
+        self._note_made(self._inputs)
+        return tree_map(lambda leaf: entering[leaf] if isinstance(leaf, int) else leaf, result)
+
+    def _close(self, leaving: list[Tensor], *, is_head: bool = False) -> None:
+        """End the segment that gives these tensors, if it made any of them."""
+        fresh = [t for t in leaving if t.grad_fn is not None and id(t) not in self._makers]
+        if fresh:
+            tape = self._recorder.end(self._inputs, fresh, self._backward)
+            self.segments.append(Segment(tape=tape, is_head=is_head))
+            self._note_made(fresh)
+
+    def _note_made(self, tensors: list[Tensor]) -> None:
+        self._held.extend(tensors)
+        self._makers.update((id(tensor), len(self.segments) - 1) for tensor in tensors)
+
+    def _further(self, entering: list[Tensor]) -> tuple[Source, ...]:
+        """Where tensors come from that the segment before did not make."""
+        last = len(self.segments) - 1
+        makers = ((tensor, self._makers.get(id(tensor), last)) for tensor in entering)
+        return tuple(
+            Source(segment=maker, bytes=tensor.nbytes) for tensor, maker in makers if maker < last
+        )
+
+    def _backward(self, outputs: list[Tensor], gradients: list[Tensor]) -> None:
+        torch.autograd.backward(outputs, gradients)
+        for parameter in self._model.parameters():
+            parameter.grad = None
+
+
+def _with_gradients(values: Any) -> Iterator[Tensor]:
+    """The tensors that need one, each once."""
+    seen: set[int] = set()
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor) and leaf.requires_grad and id(leaf) not in seen:
+            seen.add(id(leaf))
+            yield leaf
+
+
+def _cut(values: Any) -> Any:
+    """The same with tensors that begin a graph of their own."""
+    made: dict[int, Tensor] = {}
+
+    def start(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.requires_grad:
+            return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = leaf.detach().requires_grad_()
+        return made[id(leaf)]
+
+    return tree_map(start, values)
