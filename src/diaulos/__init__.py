@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from diaulos.clusters.cluster import Cluster as Cluster
     from diaulos.clusters.cluster import DeviceGroup as DeviceGroup
     from diaulos.clusters.cluster import Link as Link
+    from diaulos.clusters.expression import find_cluster as find_cluster
     from diaulos.clusters.files import read_cluster as read_cluster
     from diaulos.models.files import read_graph as read_graph
     from diaulos.models.files import write_graph as write_graph
@@ -47,6 +48,7 @@ _HOMES = {
     "read_piper": "diaulos.models.piper",
     "write_piper": "diaulos.models.piper",
     "write_graph": "diaulos.models.files",
+    "find_cluster": "diaulos.clusters.expression",
     "read_cluster": "diaulos.clusters.files",
     "Cluster": "diaulos.clusters.cluster",
     "DeviceGroup": "diaulos.clusters.cluster",
