@@ -1,5 +1,6 @@
 """Clusters are read from TOML and written to it."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from diaulos.clusters.catalogue import known_device
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
+from diaulos.clusters.device import Allocation, PeakRates, Source
 from diaulos.clusters.expression import parse_cluster
 from diaulos.clusters.files import read_cluster, write_cluster
 from diaulos.errors import InputError
@@ -278,3 +280,30 @@ def test_a_device_of_ones_own_needs_every_figure(tmp_path: Path) -> None:
     path = written(tmp_path, head + "[groups.device]" + device.replace("memory = ", "m = ", 1))
     with pytest.raises(InputError, match=r"\$.groups\[0\].device lacks the key 'memory'"):
         read_cluster(path)
+
+
+@given(
+    st.floats(1, 1e15),
+    st.floats(1e-9, 1.0),
+    st.floats(0, 1e12),
+    st.text(min_size=1, max_size=20),
+    st.booleans(),
+)
+def test_any_device_is_read_back(
+    rate: float, share: float, least: float, text: str, allocates: bool
+) -> None:
+    """A measured device comes back to the last bit, its sources and what allocation costs too."""
+    (group,) = parse_cluster("2x4xRTX4090").groups
+    assert group.device is not None
+    device = replace(
+        group.device,
+        name=text,
+        peak=PeakRates(fp32=rate),
+        efficiency=replace(group.device.efficiency, memory=share, inner_ramp=share),
+        allocation=Allocation(least_bytes=least, bytes_per_second=rate) if allocates else None,
+        sources=(Source(figure="peak", text=text),),
+    )
+    cluster = Cluster(groups=(replace(group, device=device),), link=group.link)
+    with TemporaryDirectory() as folder:
+        write_cluster(Path(folder) / "c.toml", cluster)
+        assert read_cluster(Path(folder) / "c.toml") == cluster
