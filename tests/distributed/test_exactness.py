@@ -36,14 +36,6 @@ CASES = [
 """Optimizer, clipping, recomputation: every pair of two of them."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _jobs(schedule, replicas, microbatches, cases):
     return [
         toy_job(

@@ -18,14 +18,6 @@ from tests.distributed.jobs import Leg, assert_bit_equal, run_jobs
 from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of, toy_job
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def _job(schedule, replicas, precision, **changes):
     alone = schedule == "pipedream"
     settings = {
@@ -35,7 +27,7 @@ def _job(schedule, replicas, precision, **changes):
     job = toy_job(schedule, replicas, 2, precision=precision, **{**settings, **changes})
     return replace(
         job,
-        learning_rate=LearningRateSchedule(warm_up_updates=3),
+        learning_rate=LearningRateSchedule(warm_up_updates=6),
         evaluation=Evaluation(data=RandomTokens(), microbatches=2, every_batches=2),
     )
 

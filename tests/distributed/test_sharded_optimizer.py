@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 
-import pytest
 import torch
 
 from diaulos.training.checkpoints import read_checkpoint
@@ -11,14 +10,6 @@ from diaulos.training.precision import Precision
 from diaulos.training.serial import train_serially
 from tests.distributed.jobs import Leg, assert_bit_equal, assert_close, run_jobs
 from tests.training.toy import CONFIG, toy_job
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _job(schedule, replicas, **changes):

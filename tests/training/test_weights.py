@@ -59,6 +59,23 @@ def test_a_version_in_use_is_not_replaced():
     assert weights.newest == 2
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_skipped_update_is_as_if_it_had_not_been(kept):
+    """The version counts, its weights are those before, and the optimizer goes on from there."""
+    momentum = partial(torch.optim.SGD, lr=0.5, momentum=0.9)
+    skipping, plain = _weights(kept, momentum), _weights(kept, momentum)
+    for weights in (skipping, plain):
+        weights.update(_ones(weights))
+    skipping.skip()
+    assert skipping.newest == 2
+    for (_, a), (_, b) in zip(skipping.named(2), plain.named(1), strict=True):
+        assert torch.equal(a, b)
+    for weights in (skipping, plain):
+        weights.update(_ones(weights))
+    for (_, a), (_, b) in zip(skipping.named(3), plain.named(2), strict=True):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize("version", [-1, 1, 7])
 def test_a_version_that_is_not_alive_is_not_leased(version):
     """Only versions that exist and are kept can be computed with."""
