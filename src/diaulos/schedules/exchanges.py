@@ -19,8 +19,8 @@ _SHORTEST_BAN, _BANS = 8, 8
 
 def exchanged(
     shop: Shop, orders: Orders, *, steps: int, enough_seconds: float, draw: Random
-) -> Orders:
-    """The best orders that so many steps meet, from possible ones on.
+) -> tuple[float, Orders]:
+    """The seconds and orders of the best that so many steps meet, from possible orders on.
 
     It ends with orders that take no more than `enough_seconds`.
     """
@@ -50,7 +50,7 @@ def exchanged(
         _exchange(orders[rank], place)
         if times.seconds < best[0] - _ROUNDING:
             best = times.seconds, [list(order) for order in orders]
-    return best[1]
+    return best
 
 
 def _tried(shop: Shop, orders: Orders, rank: int, place: int) -> Times | None:
