@@ -1,7 +1,6 @@
 """`diaulos estimate`: step time and memory of one given configuration."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,6 @@ from diaulos.clusters.expression import find_cluster
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import estimate as estimate_configuration
-from diaulos.models.decoders.operations import decoder_operations
 from diaulos.pricing.analytic.account import Sharding
 from diaulos.pricing.analytic.groups import Degrees
 from diaulos.pricing.analytic.options import PRECISIONS, Recompute
@@ -117,10 +115,8 @@ def estimate(
         Print one JSON object instead of the tables.
     """
     known = find_cluster(cluster)
-    sizes = (model or ModelFlags()).sizes(config, flags.sequence_length)
-    found = estimate_configuration(
-        partial(decoder_operations, sizes), known, flags.configuration(known)
-    )
+    described = (model or ModelFlags()).model(config, flags.sequence_length)
+    found = estimate_configuration(described, known, flags.configuration(known))
     if as_json:
         print_json(estimate_document(found))
     else:

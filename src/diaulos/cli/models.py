@@ -1,14 +1,17 @@
 """The flags that say which model: a config, or a few sizes."""
 
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from cyclopts import Parameter
 
 from diaulos.errors import InputError
-from diaulos.models.decoders.configuration import read_config
+from diaulos.models.decoders.configuration import has_closed_form, parse_config, read_document
 from diaulos.models.decoders.inline import gpt_sizes
-from diaulos.models.decoders.sizes import DecoderSizes
+from diaulos.models.decoders.operations import decoder_operations
+from diaulos.models.operations import Model
 
 
 @Parameter(name="*")
@@ -33,7 +36,7 @@ class ModelFlags:
     active_experts: int = 2
     """Experts that a token takes."""
 
-    def sizes(self, config: Path | None, sequence_length: int) -> DecoderSizes:
+    def model(self, config: Path | None, sequence_length: int) -> Model:
         """Of the config, or of the flags; one of the two must be given."""
         needed = {
             "--hidden": self.hidden,
@@ -48,7 +51,7 @@ class ModelFlags:
                     f"{', '.join(given)} given beside {config}",
                     "a model is a config or sizes, not both",
                 )
-            return read_config(config)
+            return read_model(config)
         missing = [flag for flag, value in needed.items() if value is None]
         if missing:
             raise InputError(
@@ -59,7 +62,7 @@ class ModelFlags:
         assert self.layers is not None
         assert self.heads is not None
         assert self.vocab is not None
-        return gpt_sizes(
+        sizes = gpt_sizes(
             hidden=self.hidden,
             layers=self.layers,
             heads=self.heads,
@@ -70,3 +73,15 @@ class ModelFlags:
             experts=self.experts,
             active_experts=self.active_experts,
         )
+        return partial(decoder_operations, sizes)
+
+
+def read_model(config: Path) -> Model:
+    """By closed form where there is one; else through transformers, where it is installed."""
+    document, name = read_document(config)
+    installed = all(find_spec(package) for package in ("torch", "transformers"))
+    if has_closed_form(document) or not installed:
+        return partial(decoder_operations, parse_config(document, name))
+    from diaulos.models.traced.model import parse_model  # noqa: PLC0415 - takes seconds
+
+    return parse_model(document, name)

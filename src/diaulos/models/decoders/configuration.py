@@ -42,14 +42,25 @@ def model_types() -> tuple[str, ...]:
     return tuple(sorted((*_FAMILIES, *_WITH_TEXT)))
 
 
-def read_config(path: Path) -> DecoderSizes:
-    """The sizes in a `config.json`, or in a folder that has one.
+def read_document(path: Path) -> tuple[Value, str]:
+    """The document of a `config.json`, or of a folder that has one, and what the model is called.
 
-    The model is called as it says itself, or as the file or, of a `config.json`, the folder is.
+    That is what the file is called or, of a `config.json`, the folder.
     """
     file = path / "config.json" if path.is_dir() else path
     stem = file.parent.resolve().name if file.name == "config.json" else file.stem
-    return parse_config(read_json(file), stem)
+    return read_json(file), stem
+
+
+def read_config(path: Path) -> DecoderSizes:
+    """The sizes in a `config.json`, or in a folder that has one."""
+    return parse_config(*read_document(path))
+
+
+def has_closed_form(document: Value) -> bool:
+    """Whether `parse_config` reads configs of its `model_type`, if it has one."""
+    kind = document.members().get("model_type")
+    return kind is not None and kind.raw in model_types()
 
 
 def parse_config(document: Value, name: str) -> DecoderSizes:
@@ -68,7 +79,8 @@ def parse_config(document: Value, name: str) -> DecoderSizes:
 def _unknown(keys: Keys, kind: str) -> InputError:
     near = get_close_matches(kind, model_types(), n=3)
     known = ", ".join(model_types())
-    remedy = f"did you mean {' or '.join(near)}?" if near else ""
+    others = "pip install 'diaulos[hf]' has others read through transformers"
+    remedy = f"did you mean {' or '.join(near)}?" if near else others
     return keys.value("model_type").error(
         f"is {kind!r}, of which no closed form is known", f"there are those of {known}", remedy
     )

@@ -1,6 +1,7 @@
 """A model of transformers on the meta device: built from its config, and what it is fed."""
 
 import inspect
+import textwrap
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -29,11 +30,17 @@ def build_model(config: PretrainedConfig) -> PreTrainedModel:
                 config,
                 dtype=torch.bfloat16,
             )
-        except (ValueError, TypeError, KeyError, RuntimeError, ArithmeticError) as error:
-            first = str(error).strip().partition("\n")[0]
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RuntimeError,
+        ) as error:
             raise InputError(
                 f"transformers makes no {chosen.__name__} of the config",
-                f"it says {type(error).__name__}: {first}",
+                f"it says {in_short(error)}",
             ) from error
     model.train()
     return model
@@ -65,6 +72,11 @@ def element_dtype(workload: Workload) -> torch.dtype:
     if workload.element_bytes not in _DTYPES:
         raise InputError(f"element_bytes is {workload.element_bytes}", "it must be 2 or 4")
     return _DTYPES[int(workload.element_bytes)]
+
+
+def in_short(error: Exception) -> str:
+    """What an error of torch or transformers says, in short."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 200)
 
 
 def whole_classes(model: PreTrainedModel) -> frozenset[str]:

@@ -1,8 +1,11 @@
 """A config of transformers as a model: what it computes for any microbatch."""
 
+from difflib import get_close_matches
+
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from diaulos.documents import Value
 from diaulos.errors import InputError
@@ -16,6 +19,7 @@ from diaulos.models.traced.huggingface import (
     build_model,
     element_dtype,
     find_head,
+    in_short,
     model_inputs,
     split_plan,
     whole_classes,
@@ -30,13 +34,19 @@ def parse_model(document: Value, name: str) -> "TracedModel":
     if "text_config" in keys:
         keys = keys.inner("text_config", f"{keys.name} (its text part)")
     kind = keys.text("model_type")
+    if kind not in CONFIG_MAPPING:
+        near = get_close_matches(kind, CONFIG_MAPPING, n=3)
+        raise keys.value("model_type").error(
+            f"is {kind!r}, which transformers {transformers.__version__} does not know",
+            "it must be one of its models",
+            f"did you mean {' or '.join(near)}?" if near else "",
+        )
     raw = {key: value.raw for key, value in keys.members.items() if key != "model_type"}
     with keys.document.context():
         try:
             config = AutoConfig.for_model(kind, **raw)
-        except (ValueError, TypeError, KeyError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise InputError(f"is no config of transformers: {first}") from error
+        except Exception as error:  # which its classes of configs raise of all kinds
+            raise InputError(f"is no config of transformers: {in_short(error)}") from error
         return TracedModel(config, keys.name)
 
 
@@ -72,7 +82,7 @@ class TracedModel:
             name=self.name,
             workload=workload,
             layers=(*layers, ModelLayer(name=LOSS, operations=loss)),
-            heads=min((some.heads for some in attentions), default=1),
+            heads=min((some.heads for some in attentions), default=self._stated_heads()),
             experts=min(stacks, default=1),
             skips=assembly.skips(),
         )
@@ -82,10 +92,22 @@ class TracedModel:
         recorder = Recorder(self._names, self._dense_experts(workload))
         note_attention(self._module, recorder)
         inputs = model_inputs(self._module, workload)
-        with torch.device("meta"):
-            segments = trace(self._module, recorder, self._blocks, head, inputs)
+        try:
+            with torch.device("meta"):
+                segments = trace(self._module, recorder, self._blocks, head, inputs)
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(
+                f"{type(self._module).__name__} cannot be traced without data",
+                f"it says {in_short(error)}",
+                "measure it with diaulos profile",
+            ) from error
         _check_length(segments, workload)
         return segments
+
+    def _stated_heads(self) -> int:
+        """Of a model that computes attention by products."""
+        heads = getattr(self._module.config, "num_attention_heads", 1)
+        return heads if isinstance(heads, int) else 1
 
     def _dense_experts(self, workload: Workload) -> tuple[int, int, int]:
         """Experts, those that each token takes, and tokens."""
