@@ -1,42 +1,25 @@
-"""`diaulos plan`: find the fastest plan for a layer graph on a cluster."""
+"""`diaulos plan`: the fastest way to train a model on a cluster, or to cut a layer graph."""
 
 import math
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from diaulos.cli.output import make_console, print_json
+from diaulos.cli.models import ModelFlags
+from diaulos.cli.plan_graph import plan_graph
+from diaulos.cli.plan_model import TrainingFlags, is_model, plan_model
 from diaulos.cli.problem import ProblemFlags
-from diaulos.cli.progress import progress_display
-from diaulos.errors import InfeasibleError
-from diaulos.planning.exact import exact
-from diaulos.planning.files import stage_documents, write_plan
-from diaulos.planning.infeasibility import explain_infeasibility
-from diaulos.planning.pipelining import PIPELININGS, Pipelining
-from diaulos.planning.planners import PLANNERS
-from diaulos.planning.problem import PlanningProblem, PlanningResult
-from diaulos.planning.watch import Watch
-from diaulos.reporting.idle import idle_sentence
-from diaulos.reporting.infeasibility import infeasibility_document, infeasibility_sentences
-from diaulos.reporting.judged import (
-    judgement_document,
-    judgement_sentence,
-    schedule_documents,
-    schedule_reasons,
-    schedules_table,
-)
-from diaulos.reporting.tables import plan_sentence, plan_table, proof_phrase
-from diaulos.schedules.judged import Judgement, fastest_by_simulation, judged
-from diaulos.schedules.schedule_choice import ScheduleStanding, compare_schedules
-from diaulos.units import format_seconds
+from diaulos.errors import InputError
 
 
 def plan(
-    graph: Path,
+    source: Path | None = None,
+    /,
     *,
     flags: ProblemFlags | None = None,
+    training: TrainingFlags | None = None,
+    model: ModelFlags | None = None,
     planner: Literal["exact", "equal", "pipedream", "exhaustive"] = "exact",
     time_limit: float = math.inf,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
@@ -44,181 +27,55 @@ def plan(
 ) -> None:
     """Find the plan with the least time per batch.
 
-    What is not given is taken from the graph's file, where it is a Piper file.
+    For a model: all degrees, microbatch sizes, schedules, recomputation and ZeRO levels on a
+    cluster of known devices; the best is shown with the next four that differ from it.
+    For a layer graph: the cut into stages, with degrees and options of their own. What is not
+    given is taken from the graph's file, where it is a Piper file.
 
     Parameters
     ----------
-    graph
-        The layer graph: the project's JSON, Piper's, or PipeDream's text.
+    source
+        A model (a config.json of Hugging Face transformers, or its folder; or give sizes), or a
+        layer graph (the project's JSON, Piper's, or PipeDream's text).
     flags
         What to plan for.
+    training
+        How a model is trained.
+    model
+        The sizes of a GPT, instead of a config.
     planner
-        exact (proven optimal; where batches are flushed, chosen by simulation), equal (equal
-        stages, as PipeDream-2BW plans), pipedream (as PipeDream plans) or exhaustive (tries every
-        plan; small graphs only).
+        Of layer graphs: exact (proven optimal; where batches are flushed, chosen by simulation),
+        equal (equal stages, as PipeDream-2BW plans), pipedream (as PipeDream plans) or exhaustive
+        (tries every plan; small graphs only).
     time_limit
         Seconds after which the exact planner stops with the best plan so far and a bound; so does
         Ctrl-C. Where schedules are compared, each has its part of them.
     output
-        Where to write the plan, JSON.
+        Where to write the plan of a layer graph, JSON.
     as_json
         Print one JSON object instead of the table.
     """
     given = flags or ProblemFlags()
-    file = given.read(graph)
-    if given.schedule == "auto" and planner == "exact":
-        problem = replace(given, schedule="2bw").problem(file)
-        answer = _compare(problem, time_limit, as_json=as_json)
-        problem = replace(problem, pipelining=answer.pipelining)
-    else:
-        problem = given.problem(file)
-        answer = _ask(planner, problem, time_limit, quiet=as_json)
-    result = answer.result
-    if result.plan is None or result.evaluation is None:
-        raise _no_plan(problem, result, as_json=as_json)
-    if as_json:
-        print_json({**result_document(problem, result), **answer.document})
-    if output is not None:
-        write_plan(
-            output,
-            result.plan,
-            result.evaluation,
-            graph_path=graph,
-            cluster=problem.cluster,
-            costs=problem.costs,
-            time_unit=file.time_unit,
-            made_by=_made_by(problem, answer),
+    if not is_model(source):
+        assert source is not None
+        _refuse_flags_of_models(training, model)
+        plan_graph(
+            source, given, planner=planner, time_limit=time_limit, output=output, as_json=as_json
         )
-    if not as_json:
-        _print(problem, answer)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """A planner's answer, and what simulation had to do with it."""
-
-    result: PlanningResult
-    judgement: Judgement | None = None
-    standings: tuple[ScheduleStanding, ...] = ()
-    """All schedules, where they were compared."""
-
-    @property
-    def pipelining(self) -> Pipelining:
-        assert self.result.evaluation is not None
-        return self.result.evaluation.pipelining
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """What JSON says of the simulation; nothing where there was none."""
-        if self.judgement is None:
-            return {}
-        document = {"schedule": self.pipelining.name, **judgement_document(self.judgement)}
-        if self.standings:
-            document["schedules"] = schedule_documents(self.standings)
-        return document
-
-
-def _ask(
-    planner: str, problem: PlanningProblem, time_limit_seconds: float, *, quiet: bool
-) -> _Answer:
-    """The answer of a planner; progress is shown where somebody looks.
-
-    Plans with a flush are simulated: the exact planner's answer is chosen by that.
-    """
-    if planner != "exact":
-        return _simulated(problem, PLANNERS[planner](problem))
-    with progress_display(quiet=quiet) as report:
-        watch = Watch(time_limit_seconds=time_limit_seconds, report=report)
-        if not problem.pipelining.flushes:
-            return _Answer(result=exact(problem, watch))
-        judgement = fastest_by_simulation(problem, watch)
-    return _Answer(result=judgement.result, judgement=judgement)
-
-
-def _simulated(problem: PlanningProblem, result: PlanningResult) -> _Answer:
-    """An answer that stays as it is, with the simulator's figure where a batch is flushed."""
-    if result.plan is None or not problem.pipelining.flushes:
-        return _Answer(result=result)
-    known = judged(problem, result.plan)
-    judgement = Judgement(result=result, best=known, considered=(known,), simulations=1)
-    return _Answer(result=result, judgement=judgement)
-
-
-def _compare(problem: PlanningProblem, time_limit_seconds: float, *, as_json: bool) -> _Answer:
-    """The answer under the schedule that suits a problem best; each has its part of the time."""
-    with progress_display(quiet=as_json) as report:
-        standings = compare_schedules(
-            problem,
-            lambda: Watch(time_limit_seconds=time_limit_seconds / len(PIPELININGS), report=report),
+        return
+    if output is not None or planner != "exact" or time_limit != math.inf:
+        raise InputError(
+            "--output, --planner or --time-limit given for a model",
+            "they are for layer graphs",
+            "keep the answer with --json",
         )
-    first = standings[0].judgement
-    if first is None or first.best is None:
-        if as_json:
-            documents = schedule_documents(standings)
-            print_json({"feasible": False, "planner": "exact", "schedules": documents})
-        raise InfeasibleError("\n  ".join(schedule_reasons(standings)))
-    return _Answer(result=first.result, judgement=first, standings=standings)
+    plan_model(source, given, model or ModelFlags(), training or TrainingFlags(), as_json=as_json)
 
 
-def result_document(problem: PlanningProblem, result: PlanningResult) -> dict[str, Any]:
-    """The JSON of a planner's answer."""
-    document: dict[str, Any] = {
-        "feasible": result.plan is not None,
-        "planner": result.planner,
-        "microbatches": problem.microbatches,
-        "proven_optimal": result.proven_optimal,
-        "lower_bound_seconds": result.lower_bound_seconds,
-        "remark": result.remark,
-        "search_seconds": result.search_seconds,
-    }
-    if result.plan is None or result.evaluation is None:
-        return {**document, "reason": result.reason}
-    return {
-        **document,
-        "time_per_sample_seconds": result.evaluation.time_per_sample_seconds,
-        "batch_seconds": result.evaluation.batch_seconds,
-        "devices_used": result.plan.devices_used,
-        "stages": stage_documents(result.plan, result.evaluation, problem.cluster),
-    }
-
-
-def _no_plan(problem: PlanningProblem, result: PlanningResult, *, as_json: bool) -> InfeasibleError:
-    """The error with the reason and what would do, which is printed as JSON where asked."""
-    found = explain_infeasibility(problem) if result.proven_optimal else None
-    if as_json:
-        document = {} if found is None else infeasibility_document(found)
-        print_json({**result_document(problem, result), **document})
-    sentences = [] if found is None else infeasibility_sentences(problem, found)
-    return InfeasibleError("\n  ".join((f"no plan: {result.reason}", *sentences)))
-
-
-def _made_by(problem: PlanningProblem, answer: _Answer) -> dict[str, str]:
-    switches = ("data_parallel", "tensor_parallel", "recompute")
-    off = [name for name in switches if not getattr(problem, name)]
-    without = {"without": ", ".join(off)} if off else {}
-    judge = {} if answer.judgement is None else {"judge": "simulator"}
-    proven = "true" if answer.result.proven_optimal else "false"
-    return {"planner": answer.result.planner, "proven_optimal": proven, **judge, **without}
-
-
-def _print(problem: PlanningProblem, answer: _Answer) -> None:
-    result = answer.result
-    assert result.plan is not None
-    assert result.evaluation is not None
-    console = make_console()
-    if answer.standings:
-        console.print(schedules_table(answer.standings))
-        for reason in schedule_reasons(answer.standings):
-            console.print(reason)
-        console.print()
-    console.print(plan_table(problem.graph, result.plan, result.evaluation, problem.cluster))
-    proof = proof_phrase(result)
-    console.print(
-        f"{plan_sentence(result.plan, result.evaluation, problem.cluster)}; {proof}, found by the "
-        f"{result.planner} planner in {format_seconds(result.search_seconds)}"
-    )
-    if answer.judgement is not None:
-        console.print(judgement_sentence(answer.judgement))
-    idle = idle_sentence(problem, result)
-    if idle is not None:
-        console.print(idle)
+def _refuse_flags_of_models(training: TrainingFlags | None, model: ModelFlags | None) -> None:
+    if training is not None or model is not None:
+        raise InputError(
+            "flags of a model given for a layer graph",
+            "its layers have their prices already",
+            "leave out --sequence-length, --precision, --attention and the sizes of a model",
+        )

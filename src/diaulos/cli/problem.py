@@ -33,10 +33,10 @@ class UnsizedFlags:
     time_unit: Literal["s", "ms", "us"] = "s"
     """What the times of a Piper file are; other files say so."""
     batch_size: int | None = None
-    """Of a PipeDream profile, where its Input node does not tell."""
-    schedule: Literal["2bw", "gpipe", "1f1b", "zb-h1", "auto"] = "2bw"
+    """Samples of a step of a model; of a PipeDream profile, where its Input node does not tell."""
+    schedule: Literal["2bw", "gpipe", "1f1b", "interleaved", "zb-h1", "auto"] | None = None
     """Whose batch time counts: 2bw never flushes, the others fill and drain with each batch; auto
-    compares them."""
+    compares them. Of graphs 2bw unless given, of models auto, which leaves 2bw out."""
     cost_model: Literal["piper", "detailed"] | None = None
     """piper (as published) or detailed (latency, buffers, shared tensors once); unless given,
     piper on clusters of one node and detailed on others."""
@@ -68,7 +68,14 @@ class UnsizedFlags:
         self, file: GraphFile, *, devices: int | None, memory_bytes: float | None
     ) -> PlanningProblem:
         """The planning problem for the graph of a file, on so many devices of such memory."""
-        if self.schedule == "auto":
+        schedule = self.schedule or "2bw"
+        if schedule == "interleaved":
+            raise InputError(
+                "--schedule is interleaved",
+                "the stages of a layer graph's plan stand on devices of their own",
+                "plan a model with it, or try it with `diaulos simulate --chunks`",
+            )
+        if schedule == "auto":
             raise InputError(
                 "--schedule is auto",
                 "only `diaulos plan` with the exact planner compares schedules",
@@ -84,7 +91,7 @@ class UnsizedFlags:
             recompute=self.recompute,
             shard_optimizer=self.shard_optimizer,
             costs=self._costs(cluster),
-            pipelining=PIPELININGS[self.schedule],
+            pipelining=PIPELININGS[schedule],
         )
 
     def _cluster(

@@ -1,15 +1,15 @@
 """The estimate: step time by what it is spent on, rates, and memory by kind of every stage."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.estimating.configuration import Configuration, check_fits
 from diaulos.estimating.memory import RankMemory, rank_memory
 from diaulos.estimating.parts import StepParts, step_parts
 from diaulos.estimating.pipeline import PipelineRun, Simulators, run_pipeline, steady_pipeline
-from diaulos.estimating.prices import Pricer, StagePrice, border_links
-from diaulos.estimating.stages import split_layers
+from diaulos.estimating.prices import LayerTimes, Pricer, StagePrice, border_links
+from diaulos.estimating.stages import StageLayers, split_layers
 from diaulos.models.operations import Model, ModelOperations
 from diaulos.pricing.analytic.groups import Groups, rank_groups
 
@@ -97,6 +97,101 @@ class Estimate:
         return flops * count / self.step_seconds / self.devices
 
 
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A configuration whose stages are known, and priced when asked for; nothing is simulated."""
+
+    configuration: Configuration
+    operations: ModelOperations
+    cluster: Cluster
+    groups: Groups
+    pricer: Pricer
+    layers: tuple[StageLayers, ...]
+    """Of each stage, input end first."""
+
+    @cached_property
+    def stages(self) -> tuple[StagePrice, ...]:
+        """The prices of all stages."""
+        return tuple(map(self.pricer.stage, self.layers))
+
+    def place(self, number: int) -> tuple[StagePrice, ...]:
+        """The stages of a rank at a place of the pipeline."""
+        return tuple(
+            map(self.pricer.stage, self.layers[number :: self.configuration.degrees.pipeline])
+        )
+
+    @property
+    def driver_bytes(self) -> float:
+        """What driver and libraries take of a device before anything is allocated."""
+        return _DRIVER_BYTES
+
+    def finished(self, simulators: Simulators) -> Estimate:
+        """The estimate, with the pipeline simulated."""
+        run = self._run(simulators)
+        peak = self.groups.device.peak_flops_per_second(self.configuration.precision.products)
+        return Estimate(
+            configuration=self.configuration,
+            operations=self.operations,
+            cluster=self.cluster,
+            parts=self.parts(run),
+            stages=self.stages,
+            memory=rank_memory(self.configuration, self.stages, run.peak_bytes),
+            recomputed_flops=sum(stage.seconds.recomputed_flops for stage in self.stages),
+            peak_flops_per_second=peak,
+        )
+
+    def parts(self, run: PipelineRun) -> StepParts:
+        """What a step comes to if its pipeline takes so long."""
+        return step_parts(self.configuration, self.cluster, self.groups, self.stages, run)
+
+    def _run(self, simulators: Simulators) -> PipelineRun:
+        chosen, costs = self.configuration, [stage.costs() for stage in self.stages]
+        links = border_links(chosen, self.cluster, self.groups, self.stages[0].output_bytes)
+        depth = chosen.degrees.pipeline
+        if chosen.schedule == "2bw" and depth > 1:
+            return steady_pipeline(
+                "2bw",
+                depth=depth,
+                microbatches=chosen.microbatches,
+                costs=costs,
+                links=links,
+                simulators=simulators,
+            )
+        return run_pipeline(
+            chosen.schedule,
+            depth=depth,
+            chunks=chosen.virtual_stages,
+            microbatches=chosen.microbatches,
+            costs=costs,
+            links=links,
+            simulators=simulators,
+        )
+
+
+def draft(
+    operations: ModelOperations,
+    cluster: Cluster,
+    configuration: Configuration,
+    times: LayerTimes | None = None,
+) -> Draft:
+    """Lay out a configuration; an `InputError` where it does not fit the model or the cluster.
+
+    Drafts on one cluster that share `times` price equal layers once.
+    """
+    check_fits(configuration, operations, cluster)
+    groups = rank_groups(cluster, configuration.degrees)
+    pricer = Pricer(configuration, groups, times)
+    layers = split_layers(operations, configuration.stages, configuration.blocks_per_stage)
+    return Draft(
+        configuration=configuration,
+        operations=operations,
+        cluster=cluster,
+        groups=groups,
+        pricer=pricer,
+        layers=layers,
+    )
+
+
 def estimate(
     model: Model,
     cluster: Cluster,
@@ -107,50 +202,5 @@ def estimate(
 
     Estimates that share `simulators` make equal schedules once.
     """
-    operations = model(configuration.workload)
-    check_fits(configuration, operations, cluster)
-    groups = rank_groups(cluster, configuration.degrees)
-    pricer = Pricer(configuration, groups)
-    layers = split_layers(operations, configuration.stages, configuration.blocks_per_stage)
-    stages = tuple(pricer.stage(some) for some in layers)
-    run = _run(configuration, cluster, groups, stages, simulators or Simulators())
-    return Estimate(
-        configuration=configuration,
-        operations=operations,
-        cluster=cluster,
-        parts=step_parts(configuration, cluster, groups, stages, run),
-        stages=stages,
-        memory=rank_memory(configuration, stages, run.peak_bytes),
-        recomputed_flops=sum(stage.seconds.recomputed_flops for stage in stages),
-        peak_flops_per_second=groups.device.peak_flops_per_second(configuration.precision.products),
-    )
-
-
-def _run(
-    configuration: Configuration,
-    cluster: Cluster,
-    groups: Groups,
-    stages: Sequence[StagePrice],
-    simulators: Simulators,
-) -> PipelineRun:
-    costs = [stage.costs() for stage in stages]
-    links = border_links(configuration, cluster, groups, stages[0].output_bytes)
-    depth = configuration.degrees.pipeline
-    if configuration.schedule == "2bw" and depth > 1:
-        return steady_pipeline(
-            "2bw",
-            depth=depth,
-            microbatches=configuration.microbatches,
-            costs=costs,
-            links=links,
-            simulators=simulators,
-        )
-    return run_pipeline(
-        configuration.schedule,
-        depth=depth,
-        chunks=configuration.virtual_stages,
-        microbatches=configuration.microbatches,
-        costs=costs,
-        links=links,
-        simulators=simulators,
-    )
+    known = draft(model(configuration.workload), cluster, configuration)
+    return known.finished(simulators or Simulators())

@@ -47,10 +47,11 @@ def rank_memory(
 ) -> tuple[RankMemory, ...]:
     """The memory of the rank at each place of the pipeline; `peaks` are those of activations."""
     depth = configuration.degrees.pipeline
-    return tuple(_memory(stages[place::depth], peak) for place, peak in enumerate(peaks))
+    return tuple(memory_of(stages[place::depth], peak) for place, peak in enumerate(peaks))
 
 
-def _memory(held: Sequence[StagePrice], activations: float) -> RankMemory:
+def memory_of(held: Sequence[StagePrice], activations: float) -> RankMemory:
+    """Of a rank with these stages, when it holds so many bytes of activations."""
     state = sum((stage.state for stage in held), StateBytes())
     temporary = max(stage.temporary_bytes for stage in held)
     buffers = sum(stage.buffer_bytes for stage in held)

@@ -1,6 +1,8 @@
 """What each stage takes and holds, from its layers, and what a step takes beside the pipeline."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.estimating.configuration import Configuration
@@ -8,11 +10,17 @@ from diaulos.estimating.stages import StageLayers
 from diaulos.models.operations import LayerOperations, Region
 from diaulos.pricing.analytic.account import Sharding, StateBytes, state_bytes
 from diaulos.pricing.analytic.groups import Groups, border_link
+from diaulos.pricing.analytic.options import LayerOptions
 from diaulos.pricing.analytic.seconds import NO_SECONDS, LayerSeconds
 from diaulos.pricing.analytic.sharded import ShardedLayer, sharded_stage_seconds
-from diaulos.pricing.analytic.shares import activation_bytes, activation_share, temporary_bytes
+from diaulos.pricing.analytic.shares import (
+    activation_bytes,
+    activation_share,
+    parameter_share,
+    temporary_bytes,
+)
 from diaulos.pricing.analytic.times import layer_seconds
-from diaulos.pricing.devices.collectives import all_gather_seconds
+from diaulos.pricing.devices.collectives import all_gather_seconds, reduce_scatter_seconds
 from diaulos.schedules.costs import Link, StageCosts
 
 
@@ -45,70 +53,155 @@ class StagePrice:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What layers hold on a device."""
+
+    state: StateBytes
+    activation_bytes: float
+    temporary_bytes: float
+    """Of the layer that needs most."""
+
+    def __add__(self, other: "_Held") -> "_Held":
+        return _Held(
+            state=self.state + other.state,
+            activation_bytes=self.activation_bytes + other.activation_bytes,
+            temporary_bytes=max(self.temporary_bytes, other.temporary_bytes),
+        )
+
+    def __mul__(self, times: int) -> "_Held":
+        return _Held(
+            state=self.state * times,
+            activation_bytes=self.activation_bytes * times,
+            temporary_bytes=self.temporary_bytes,
+        )
+
+
+_NOTHING = _Held(state=StateBytes(), activation_bytes=0.0, temporary_bytes=0.0)
+
+
+def _holds_owner(operations: LayerOperations, layers: StageLayers) -> bool:
+    """Whether a stage holds all layers that a layer's parameters are tied to."""
+    owners = {some.tied_to for some in operations.parameters if some.tied_to is not None}
+    return not owners or owners <= layers.names
+
+
+def _runs(operations: Sequence[LayerOperations]) -> Iterator[tuple[LayerOperations, int]]:
+    """The layers, those that are equal and next to each other as one, with their number."""
+    for _, equal in groupby(operations, key=id):
+        some = list(equal)
+        yield some[0], len(some)
+
+
+class LayerTimes:
+    """Seconds of layers on one cluster; equal layers that are run alike are priced once."""
+
+    def __init__(self) -> None:
+        self._known: dict[LayerOptions, dict[int, tuple[LayerOperations, LayerSeconds]]] = {}
+
+    def run_as(
+        self, options: LayerOptions, groups: Groups
+    ) -> Callable[[LayerOperations], LayerSeconds]:
+        """What gives the seconds of one microbatch through a layer that is run so."""
+        known = self._known.setdefault(options, {})
+
+        def seconds(operations: LayerOperations) -> LayerSeconds:
+            key = id(operations)  # which stays theirs, since they are kept with their seconds
+            if key not in known:
+                known[key] = operations, layer_seconds(operations, options, groups)
+            return known[key][1]
+
+        return seconds
+
+
 class Pricer:
     """Prices the layers of one configuration; equal layers once."""
 
-    def __init__(self, configuration: Configuration, groups: Groups) -> None:
+    def __init__(
+        self, configuration: Configuration, groups: Groups, times: LayerTimes | None = None
+    ) -> None:
         self._configuration = configuration
         self._groups = groups
         self._options = configuration.layer_options
-        self._seconds: dict[int, LayerSeconds] = {}
+        self._seconds = (times or LayerTimes()).run_as(self._options, groups)
+        self._held: dict[tuple[int, bool], _Held] = {}
+        self._stages: dict[tuple[tuple[int, int, bool], ...], StagePrice] = {}
 
     def stage(self, layers: StageLayers) -> StagePrice:
         """The price of a stage."""
-        options = self._options
         operations = [layer.operations for layer in layers.layers]
-        seconds = [self.seconds(some) for some in operations]
-        whole = sum(seconds, NO_SECONDS)
-        state = StateBytes()
-        for some in operations:
-            state += self._state(some, layers)
-        return StagePrice(
+        runs = list(_runs(operations))
+        key = tuple((id(some), count, _holds_owner(some, layers)) for some, count in runs)
+        if key in self._stages:
+            return replace(self._stages[key], layers=layers)
+        seconds, held = NO_SECONDS, _NOTHING
+        for some, count in runs:
+            seconds += self.seconds(some) * count
+            held += self._holds(some, layers) * count
+        price = StagePrice(
             layers=layers,
-            seconds=whole,
-            gathering=self._gathering(operations, seconds),
-            state=state,
-            activation_bytes=sum(activation_bytes(some, options) for some in operations),
-            temporary_bytes=max(temporary_bytes(some, options) for some in operations),
+            seconds=seconds,
+            gathering=self._gathering(operations),
+            state=held.state,
+            activation_bytes=held.activation_bytes,
+            temporary_bytes=held.temporary_bytes,
             buffer_bytes=self._buffer_bytes(operations),
             output_bytes=self._output_bytes(operations[-1]),
         )
+        self._stages[key] = price
+        return price
 
     def seconds(self, operations: LayerOperations) -> LayerSeconds:
         """Of one microbatch through a layer."""
-        key = id(operations)
-        if key not in self._seconds:
-            seconds = layer_seconds(operations, self._options, self._groups)
-            apart = self._configuration.schedule == "zero-bubble"
-            self._seconds[key] = seconds.with_halves_apart() if apart else seconds
-        return self._seconds[key]
+        seconds = self._seconds(operations)
+        apart = self._configuration.schedule == "zero-bubble"
+        return seconds.with_halves_apart() if apart else seconds
 
-    def _state(self, operations: LayerOperations, layers: StageLayers) -> StateBytes:
-        owners = {some.tied_to for some in operations.parameters if some.tied_to is not None}
-        return state_bytes(
-            operations,
-            self._options,
-            self._configuration.degrees,
-            sharding=self._configuration.sharding,
-            versions=self._configuration.weight_versions,
-            holds_owner=owners <= layers.names,
-        )
+    def _holds(self, operations: LayerOperations, layers: StageLayers) -> "_Held":
+        holds_owner = _holds_owner(operations, layers)
+        key = id(operations), holds_owner
+        if key not in self._held:
+            self._held[key] = _Held(
+                state=state_bytes(
+                    operations,
+                    self._options,
+                    self._configuration.degrees,
+                    sharding=self._configuration.sharding,
+                    versions=self._configuration.weight_versions,
+                    holds_owner=holds_owner,
+                ),
+                activation_bytes=activation_bytes(operations, self._options),
+                temporary_bytes=temporary_bytes(operations, self._options),
+            )
+        return self._held[key]
 
-    def _gathering(
-        self, operations: list[LayerOperations], seconds: list[LayerSeconds]
-    ) -> LayerSeconds:
+    def _gathering(self, operations: list[LayerOperations]) -> LayerSeconds:
         if not self._configuration.gathers_each_microbatch:
             return NO_SECONDS
-        precision = self._configuration.precision
-        sharded = [
-            ShardedLayer(
-                seconds=some,
-                parameter_bytes=self._parameter_count(layer) * precision.parameter_bytes,
-                gradient_bytes=self._parameter_count(layer) * precision.gradient_bytes,
+        sharded = []
+        for layer, count in _runs(operations):
+            gather, back = self._spread_seconds(layer)
+            one = ShardedLayer(seconds=self.seconds(layer), gather_seconds=gather, sum_seconds=back)
+            sharded += [one] * count
+        return sharded_stage_seconds(sharded)
+
+    def _spread_seconds(self, operations: LayerOperations) -> tuple[float, float]:
+        """Of gathering a layer's parameters from the replicas that have a share, and of the sum.
+
+        Experts have replicas of their own: fewer, which lie further apart.
+        """
+        precision, groups = self._configuration.precision, self._groups
+        gather, back = 0.0, 0.0
+        for ranks, experts in ((groups.replicas, False), (groups.expert_replicas, True)):
+            count = sum(
+                some.count * parameter_share(some.region, self._options)
+                for some in operations.parameters
+                if (some.region is Region.EXPERTS) is experts
             )
-            for layer, some in zip(operations, seconds, strict=True)
-        ]
-        return sharded_stage_seconds(sharded, self._groups.replicas)
+            if count:
+                gather += all_gather_seconds(ranks, count * precision.parameter_bytes)
+                back += reduce_scatter_seconds(ranks, count * precision.gradient_bytes)
+        return gather, back
 
     def _parameter_count(self, operations: LayerOperations) -> float:
         """Of one rank, whole for a moment."""

@@ -32,6 +32,16 @@ class StateBytes:
             versions=self.versions + other.versions,
         )
 
+    def __mul__(self, times: float) -> "StateBytes":
+        return StateBytes(
+            count=self.count * times,
+            updated=self.updated * times,
+            parameters=self.parameters * times,
+            gradients=self.gradients * times,
+            optimizer=self.optimizer * times,
+            versions=self.versions * times,
+        )
+
     @property
     def total(self) -> float:
         """All of it."""

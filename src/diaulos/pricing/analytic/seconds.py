@@ -60,6 +60,15 @@ class LayerSeconds:
             recomputed_flops=self.recomputed_flops + other.recomputed_flops,
         )
 
+    def __mul__(self, times: float) -> "LayerSeconds":
+        return LayerSeconds(
+            forward=self.forward * times,
+            backward=self.backward * times,
+            weight_backward=self.weight_backward * times,
+            again=self.again * times,
+            recomputed_flops=self.recomputed_flops * times,
+        )
+
     @property
     def total(self) -> float:
         """Forward and backward."""

@@ -4,11 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diaulos.pricing.analytic.seconds import LayerSeconds, PassSeconds
-from diaulos.pricing.devices.collectives import (
-    RankGroup,
-    all_gather_seconds,
-    reduce_scatter_seconds,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,21 +12,21 @@ class ShardedLayer:
 
     seconds: LayerSeconds
     """Of its computation."""
-    parameter_bytes: float
-    """Of all of them, gathered before the forward and again before the backward."""
-    gradient_bytes: float
-    """Summed and spread after the backward."""
+    gather_seconds: float
+    """Of all parameters, before the forward and again before the backward."""
+    sum_seconds: float
+    """Of all gradients, which are spread by it, after the backward."""
 
 
-def sharded_stage_seconds(layers: Sequence[ShardedLayer], replicas: RankGroup) -> LayerSeconds:
+def sharded_stage_seconds(layers: Sequence[ShardedLayer]) -> LayerSeconds:
     """What a microbatch waits for in a forward and a backward through these layers.
 
     While a layer computes, the next one's parameters come, and backward also the gradients of the
     one before go; what takes longer than the computation is waited for, and so is the first
     gathering and the last sum, which nothing hides.
     """
-    gathers = [all_gather_seconds(replicas, layer.parameter_bytes) for layer in layers]
-    sums = [reduce_scatter_seconds(replicas, layer.gradient_bytes) for layer in layers]
+    gathers = [layer.gather_seconds for layer in layers]
+    sums = [layer.sum_seconds for layer in layers]
     forward = gathers[0] + _excess(
         [layer.seconds.forward.total for layer in layers], [*gathers[1:], 0.0]
     )

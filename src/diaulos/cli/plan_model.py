@@ -1,0 +1,112 @@
+"""`diaulos plan` for a model: the best way to train it on a cluster of known devices."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import Parameter
+
+from diaulos.cli.models import ModelFlags
+from diaulos.cli.output import make_console, print_json
+from diaulos.cli.problem import ProblemFlags
+from diaulos.clusters.expression import find_cluster
+from diaulos.documents import read_json
+from diaulos.errors import InfeasibleError, InputError
+from diaulos.estimating.search.demand import SYNCHRONOUS, Demand
+from diaulos.estimating.search.planned import plan_configuration
+from diaulos.pricing.analytic.options import PRECISIONS
+from diaulos.pricing.devices.attention import AttentionKind
+from diaulos.reporting.configurations import no_configuration, planned_document, planned_lines
+
+_CONFIG_KEYS = frozenset({"model_type", "architectures", "num_hidden_layers", "hidden_size"})
+_SCHEDULES = {"auto": SYNCHRONOUS, "zb-h1": ("zero-bubble",)}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFlags:
+    """How a model is trained, where a config is planned; graphs have their prices."""
+
+    sequence_length: int | None = None
+    """Tokens of a sample."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"] = "bf16"
+    """Of products; below fp32 with weights in fp32 beside."""
+    attention: Literal["flash", "plain"] = "flash"
+    """In one kernel, or with its scores in memory."""
+
+
+def is_model(source: Path | None) -> bool:
+    """Whether this is a model and not a layer graph: no file, a folder, or a config's JSON."""
+    if source is None or source.is_dir() or source.name == "config.json":
+        return True
+    if source.suffix != ".json" or not source.is_file():
+        return False
+    document = read_json(source).raw
+    return isinstance(document, dict) and not _CONFIG_KEYS.isdisjoint(document)
+
+
+def plan_model(
+    config: Path | None,
+    flags: ProblemFlags,
+    model: ModelFlags,
+    training: TrainingFlags,
+    *,
+    as_json: bool,
+) -> None:
+    """Search all ways to spread a model over a cluster, and print the best and others."""
+    _refuse_flags_of_graphs(flags)
+    if flags.cluster is None:
+        raise InputError(
+            "--cluster not given",
+            "prices follow from the devices",
+            "give nodes x devices x device, such as 4x8xH100-80GB, or a file",
+        )
+    if flags.batch_size is None or training.sequence_length is None:
+        missing = "--batch-size" if flags.batch_size is None else "--sequence-length"
+        raise InputError(f"{missing} not given", "a step is planned for so much")
+    schedule = flags.schedule or "auto"
+    demand = Demand(
+        batch_size=flags.batch_size,
+        sequence_length=training.sequence_length,
+        schedules=_SCHEDULES.get(schedule, (schedule,)),
+        precision=PRECISIONS[training.precision],
+        attention=AttentionKind(training.attention),
+    )
+    planned = plan_configuration(
+        model.model(config, training.sequence_length), find_cluster(flags.cluster), demand
+    )
+    if as_json:
+        print_json(planned_document(planned))
+    if planned.best is None:
+        raise InfeasibleError(no_configuration(planned))
+    if not as_json:
+        console = make_console()
+        command = f"diaulos estimate {_model_words(config, model)} --cluster {flags.cluster}"
+        for line in planned_lines(planned, command):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def _refuse_flags_of_graphs(flags: ProblemFlags) -> None:
+    given = {
+        "--devices": flags.devices,
+        "--memory": flags.memory,
+        "--bandwidth": flags.bandwidth,
+        "--microbatches": flags.microbatches,
+        "--cost-model": flags.cost_model,
+    }
+    named = [flag for flag, value in given.items() if value is not None]
+    if named:
+        raise InputError(
+            f"{', '.join(named)} given for a model",
+            "a layer graph is planned with them; a model with --cluster, --batch-size and "
+            "--sequence-length",
+        )
+
+
+def _model_words(config: Path | None, model: ModelFlags) -> str:
+    if config is not None:
+        return str(config)
+    named = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
+    named |= {"vocab": model.vocab, "kv-heads": model.kv_heads, "ffn": model.ffn}
+    named |= {"experts": model.experts}
+    return " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
