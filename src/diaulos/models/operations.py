@@ -6,7 +6,7 @@ are those of the whole layer on one device.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -275,7 +275,7 @@ class LayerOperations:
     input_bytes: float
     """Of the activations that enter: what full recomputation keeps. 0 for the embedding."""
     output_bytes: float
-    """Of what is handed to the next layer; `Region.WHOLE`."""
+    """Of what is handed to the next layer, with what goes past that; `Region.WHOLE`."""
     recomputable: bool = True
     """Whether recomputation applies: it does to blocks, not to the ends of a model."""
 
@@ -322,6 +322,19 @@ class Skip:
     bytes: float
 
 
+def passing_bytes(layers: Sequence[str], skips: Iterable[Skip]) -> list[float]:
+    """Of what goes past the border behind each layer, each tensor of a source once."""
+    places = {name: place for place, name in enumerate(layers)}
+    ends: dict[tuple[str, float], int] = {}
+    for skip in skips:
+        tensor = (skip.source, skip.bytes)
+        ends[tensor] = max(ends.get(tensor, 0), places[skip.target])
+    return [
+        sum(size for (source, size), end in ends.items() if places[source] <= place < end)
+        for place in range(len(layers))
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOperations:
     """A model for one workload: a chain of layers, input end first, and what goes past some."""
@@ -360,16 +373,6 @@ class ModelOperations:
     def model_flops(self) -> float:
         """Of one microbatch, forward and backward without recomputation."""
         return sum(layer.operations.model_flops for layer in self.layers)
-
-    def skipping_bytes(self, layer: str) -> float:
-        """Of what goes past the border behind a layer, each tensor of a source once."""
-        places = {layer.name: place for place, layer in enumerate(self.layers)}
-        passing = {
-            (skip.source, skip.bytes)
-            for skip in self.skips
-            if places[skip.source] <= places[layer] < places[skip.target]
-        }
-        return sum(size for _, size in passing)
 
     def _owners(self) -> Iterator[str]:
         for layer in self.layers:

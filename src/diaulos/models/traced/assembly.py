@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from diaulos.models.operations import LayerOperations, ModelLayer, Skip
+from diaulos.models.operations import LayerOperations, ModelLayer, Skip, passing_bytes
 from diaulos.models.traced.layers import OwnedParameter, SplitPlan, layer_operations
 from diaulos.models.traced.naming import segment_names
 from diaulos.models.traced.tracer import Segment
@@ -40,11 +40,11 @@ class Assembly:
             for name, count in self._sizes.items()
             if name not in self._owners  # what training leaves alone
         )
+        passing = passing_bytes(self.layer_names, self.skips())
+        parts = zip(self.layer_names, self._segments, owned, passing, strict=True)
         return [
-            ModelLayer(name=name, operations=self._operations(segment, parameters))
-            for segment, name, parameters in zip(
-                self._segments, self.layer_names, owned, strict=True
-            )
+            ModelLayer(name=name, operations=self._operations(segment, parameters, size))
+            for name, segment, parameters, size in parts
         ]
 
     def skips(self) -> tuple[Skip, ...]:
@@ -74,16 +74,17 @@ class Assembly:
         return tuple(found)
 
     def _operations(
-        self, segment: Segment, parameters: tuple[OwnedParameter, ...]
+        self, segment: Segment, parameters: tuple[OwnedParameter, ...], passing_bytes: float
     ) -> LayerOperations:
         held = tuple((some.count, some.owner) for some in parameters)
-        key = (id(segment.tape), held)
+        key = (id(segment.tape), held, passing_bytes)
         if key not in self._made:
             path = segment.traced_path
             own = parameters
             if segment.block is not None:
                 own = tuple(_renamed(some, segment.block.path, path) for some in parameters)
-            self._made[key] = layer_operations(segment.tape, own, self._plan, path=path)
+            made = layer_operations(segment.tape, own, self._plan, path=path)
+            self._made[key] = replace(made, output_bytes=made.output_bytes + passing_bytes)
         return self._made[key]
 
 

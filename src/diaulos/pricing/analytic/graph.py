@@ -1,11 +1,18 @@
 """A model on a cluster as a layer graph with prices: what the planner plans."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.models.operations import LayerOperations, Model, ModelLayer, Workload
+from diaulos.models.operations import (
+    LayerOperations,
+    Model,
+    ModelLayer,
+    ModelOperations,
+    Workload,
+    passing_bytes,
+)
 from diaulos.pricing.analytic.account import Sharding, StateBytes, state_bytes
 from diaulos.pricing.analytic.groups import Degrees, Groups, rank_groups
 from diaulos.pricing.analytic.options import LayerOptions, Recompute
@@ -26,7 +33,9 @@ class Ways:
 
 
 def priced_graph(model: Model, cluster: Cluster, workload: Workload, ways: Ways) -> LayerGraph:
-    """The chain of a model's layers, each with an option for every degree and recomputation.
+    """A model's layers, each with an option for every degree and recomputation.
+
+    They are a chain, with further edges where a tensor goes past layers.
 
     An option is called as its recomputation is. Each device of a tensor-parallel group sends and
     receives its share of what crosses a border, which the synchronised bytes of options say.
@@ -37,7 +46,8 @@ def priced_graph(model: Model, cluster: Cluster, workload: Workload, ways: Ways)
         for degree in sorted(set(ways.tensor_parallel))
         if operations.heads % degree == 0 and degree <= cluster.groups[0].devices_per_node
     ]
-    pricer = _Pricer(cluster, ways, degrees)
+    handed = _handed(operations)
+    pricer = _Pricer(cluster, ways, degrees, handed)
     layers = operations.layers
     return LayerGraph(
         layers=tuple(
@@ -49,12 +59,8 @@ def priced_graph(model: Model, cluster: Cluster, workload: Workload, ways: Ways)
             for index, layer in enumerate(layers)
         ),
         edges=tuple(
-            Edge(
-                source=index,
-                target=index + 1,
-                bytes=layer.operations.output_bytes / degrees[-1],
-            )
-            for index, layer in enumerate(layers[:-1])
+            Edge(source=source, target=target, bytes=size / degrees[-1])
+            for (source, target), size in handed.items()
         ),
         provenance={
             "model": operations.name,
@@ -68,12 +74,37 @@ def priced_graph(model: Model, cluster: Cluster, workload: Workload, ways: Ways)
     )
 
 
+def _handed(operations: ModelOperations) -> dict[tuple[int, int], float]:
+    """Bytes from layer to layer: to the next one, and past it."""
+    places = {layer.name: place for place, layer in enumerate(operations.layers)}
+    passing = passing_bytes(tuple(places), operations.skips)
+    found = {
+        (place, place + 1): layer.operations.output_bytes - passing[place]
+        for place, layer in enumerate(operations.layers[:-1])
+    }
+    for skip in operations.skips:
+        ends = (places[skip.source], places[skip.target])
+        found[ends] = found.get(ends, 0.0) + skip.bytes
+    return found
+
+
 class _Pricer:
     """Prices options; those of equal layers once."""
 
-    def __init__(self, cluster: Cluster, ways: Ways, degrees: Sequence[int]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        ways: Ways,
+        degrees: Sequence[int],
+        handed: Mapping[tuple[int, int], float],
+    ) -> None:
         self._ways = ways
         self._degrees = degrees
+        self._entering: dict[int, dict[int, float]] = {}
+        self._leaving: dict[int, dict[int, float]] = {}
+        for (source, target), size in handed.items():
+            self._entering.setdefault(target, {})[source] = size
+            self._leaving.setdefault(source, {})[target] = size
         self._groups = {
             degree: rank_groups(cluster, Degrees(tensor=degree, data=ways.base.expert_parallel))
             for degree in degrees
@@ -86,14 +117,13 @@ class _Pricer:
         key = id(operations)
         if key not in self._made:
             self._made[key] = tuple(self._options(operations))
-        entering = layers[index - 1].operations.output_bytes if index else 0.0
-        leaving = operations.output_bytes if index + 1 < len(layers) else 0.0
+        entering, leaving = self._entering.get(index, {}), self._leaving.get(index, {})
         for option in self._made[key]:
             more = 1 / option.tensor_parallel - 1 / self._degrees[-1]
             yield replace(
                 option,
-                input_sync_bytes={index - 1: entering * more} if entering else {},
-                output_sync_bytes={index + 1: leaving * more} if leaving else {},
+                input_sync_bytes={source: size * more for source, size in entering.items()},
+                output_sync_bytes={target: size * more for target, size in leaving.items()},
             )
 
     def _options(self, operations: LayerOperations) -> Iterator[Option]:
