@@ -20,6 +20,7 @@ class Split(Enum):
     INPUT = "takes the stream once for all its projections"
     STREAM = "works on the stream: a norm, or dropout"
     HEADS = "dropout on [samples, heads, ...], of which each shard has a part"
+    HEAD_NORM = "a norm of each head on [samples, positions, heads, ...], whole on every shard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

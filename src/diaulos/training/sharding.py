@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # takes half a second to import, and only tensor-parallel sta
 _POSITIONS = 1
 """The dimension that sequence parallelism splits."""
 _HEADS = 1
+_HEADS_OF_NORMS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ def _style(kind: Split, *, takes_parts: bool, gives_parts: bool) -> "ParallelSty
         return RowwiseParallel(output_layouts=part if gives_parts else whole)
     if kind is Split.INPUT:
         return PrepareModuleInput(input_layouts=entering, desired_input_layouts=whole)
+    if kind is Split.HEAD_NORM:  # heads are to it what positions are to a norm of the stream
+        return SequenceParallel(sequence_dim=_HEADS_OF_NORMS)
     return SequenceParallel(sequence_dim=_POSITIONS)
 
 

@@ -1,0 +1,1 @@
+"""Hugging Face models as layers that can be trained in stages, and their files."""
