@@ -44,10 +44,8 @@ def _least_pipeline_seconds(found: Draft) -> float:
         totals = [stage.seconds + stage.gathering for stage in held]
         longest = max(longest, waited + chosen.microbatches * sum(some.total for some in totals))
         if chosen.schedule != "2bw":
-            first = totals[0]
-            waited += first.total
-            if chosen.schedule == "zero-bubble":
-                waited -= first.weight_backward
+            both_ways = chosen.schedule != "zero-bubble"  # whose drain the weights' halves fill
+            waited += totals[0].total if both_ways else totals[0].forward.total
     return longest
 
 
