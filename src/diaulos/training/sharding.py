@@ -124,7 +124,7 @@ def _style(kind: Split, *, takes_parts: bool, gives_parts: bool) -> "ParallelSty
     if kind is Split.INPUT:
         return PrepareModuleInput(input_layouts=entering, desired_input_layouts=whole)
     if kind is Split.HEAD_NORM:  # heads are to it what positions are to a norm of the stream
-        return SequenceParallel(sequence_dim=_HEADS_OF_NORMS)
+        return SequenceParallel(sequence_dim=_HEADS_OF_NORMS, use_local_output=True)
     return SequenceParallel(sequence_dim=_POSITIONS)
 
 
