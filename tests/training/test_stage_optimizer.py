@@ -41,8 +41,8 @@ def test_without_masters_the_next_version_is_stepped_on_itself():
     _step(optimizer, source, target)
 
     assert optimizer.masters is None
-    assert [1.0, 2.0] == [float(weight[0]) for weight in source]
-    assert [0.0, 1.0] == [float(weight[0]) for weight in target]
+    assert [1.0, 2.0] == [weight[0].item() for weight in source]
+    assert [0.0, 1.0] == [weight[0].item() for weight in target]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -53,7 +53,7 @@ def test_weights_of_others_are_left_alone(dtype):
     optimizer = StageOptimizer(source, [1], make, torch.float32)
     _step(optimizer, source, target)
 
-    assert [7.0, 1.5] == [float(weight[0]) for weight in target]
+    assert [7.0, 1.5] == [weight[0].item() for weight in target]
     assert list(optimizer.state()) == [1]
 
 
@@ -63,5 +63,5 @@ def test_a_replica_without_weights_does_nothing():
     optimizer = StageOptimizer(weights, [], partial(torch.optim.SGD, lr=1.0), torch.float32)
     _step(optimizer, weights, weights)
 
-    assert float(weights[0][0]) == 1.0
+    assert weights[0][0].item() == 1.0
     assert optimizer.state() == {}
