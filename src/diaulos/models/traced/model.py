@@ -95,6 +95,8 @@ class TracedModel:
         try:
             with torch.device("meta"):
                 segments = trace(self._module, recorder, self._blocks, head, inputs)
+        except InputError:
+            raise
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise InputError(
                 f"{type(self._module).__name__} cannot be traced without data",
