@@ -134,3 +134,17 @@ def test_no_framework_is_loaded(config: str) -> None:
     flags = ("--cluster", "8xH100-80GB", "--tensor-parallel", "8", "--batch-size", "8")
     command = [sys.executable, "-c", program, "estimate", config, *flags, *LENGTH]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_layout_with_stages_without_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Issue case C2: 61 blocks as Megatron-LM writes it, the last stages without any."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["deepseek-v3"]))
+    words = (str(tmp_path), "--cluster", "128x8xH100-80GB", "--tensor-parallel", "2")
+    words += ("--pipeline-parallel", "8", "--virtual-stages", "4", "--expert-parallel", "64")
+    words += ("--batch-size", "8192", "--sequence-length", "4096", "--recompute", "full")
+    words += ("--layers-per-stage", "Et*3|(tt|)*29|L", "--zero", "1", "--json")
+    assert status_of("estimate", *words) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert [stage["blocks"] for stage in stages] == [9, 8, 8, 8, 8, 8, 6, 6]

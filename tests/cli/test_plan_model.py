@@ -62,6 +62,24 @@ def test_the_largest_llama_needs_a_pipeline(tmp_path: Path, capsys: Capture) -> 
     assert chosen["tensor_parallel"] > 1
 
 
+@pytest.mark.parametrize(
+    ("trainer", "flag"),
+    [
+        ("megatron", "--tensor-model-parallel-size"),
+        ("torchtitan", "--parallelism.tensor_parallel_degree"),
+    ],
+)
+def test_flags_of_other_trainers(trainer: str, flag: str, tmp_path: Path, capsys: Capture) -> None:
+    """They stand in the last line and in the JSON; schedules that it has not are refused."""
+    words = (config(tmp_path, "llama-3-8b"), *CLUSTER, *BATCH, "--trainer", trainer)
+    assert status_of("plan", *words) == 0
+    assert flag in capsys.readouterr().out.strip().splitlines()[-1]
+    assert status_of("plan", *words, "--json") == 0
+    assert any(flag in some for some in json.loads(capsys.readouterr().out)["flags"])
+    assert status_of("plan", *words, "--schedule", "2bw") == 2
+    assert "--schedule is 2bw" in capsys.readouterr().err
+
+
 def test_nothing_fits(tmp_path: Path, capsys: Capture) -> None:
     """Exit 1, with what the leanest configuration needs."""
     source = config(tmp_path, "llama-3-70b")

@@ -13,6 +13,7 @@ from diaulos.clusters.expression import find_cluster
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import estimate as estimate_configuration
+from diaulos.exporting.layout import parse_layout
 from diaulos.pricing.analytic.account import Sharding
 from diaulos.pricing.analytic.groups import Degrees
 from diaulos.pricing.analytic.options import PRECISIONS, Recompute
@@ -57,7 +58,8 @@ class ConfigurationFlags:
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp8"] = "bf16"
     """Of products; below fp32 with weights in fp32 beside."""
     layers_per_stage: str | None = None
-    """Blocks of each stage, such as 4,4,3,5; the most even split unless given."""
+    """Blocks of each stage, such as 4,4,3,5, or as Megatron-LM writes it, Et*4|(t*4|)*2|t*3L; the
+    most even split unless given."""
 
     def configuration(self, cluster: Cluster) -> Configuration:
         """What the flags say, on a cluster."""
@@ -130,6 +132,8 @@ def estimate(
 def _shares(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
+    if text.lstrip().startswith("E"):
+        return parse_layout(text)
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise InputError(

@@ -1,7 +1,9 @@
 """`diaulos plan` for a model: the best way to train it on a cluster of known devices."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from cyclopts import Parameter
@@ -14,12 +16,14 @@ from diaulos.documents import read_json
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.estimating.search.demand import SYNCHRONOUS, Demand
 from diaulos.estimating.search.planned import plan_configuration
+from diaulos.exporting.trainers import TRAINERS, Trainer
 from diaulos.pricing.analytic.options import PRECISIONS
 from diaulos.pricing.devices.attention import AttentionKind
 from diaulos.reporting.configurations import no_configuration, planned_document, planned_lines
 
 _CONFIG_KEYS = frozenset({"model_type", "architectures", "num_hidden_layers", "hidden_size"})
-_SCHEDULES = {"auto": SYNCHRONOUS, "zb-h1": ("zero-bubble",)}
+_NAMES: Mapping[str, str] = MappingProxyType({"zb-h1": "zero-bubble"})
+"""Schedules that models and layer graphs call otherwise."""
 
 
 @Parameter(name="*")
@@ -33,6 +37,8 @@ class TrainingFlags:
     """Of products; below fp32 with weights in fp32 beside."""
     attention: Literal["flash", "plain"] = "flash"
     """In one kernel, or with its scores in memory."""
+    trainer: Literal["megatron", "torchtitan"] | None = None
+    """Who is to train it: only what it can do is searched, and the answer has its flags."""
 
 
 def is_model(source: Path | None) -> bool:
@@ -64,26 +70,52 @@ def plan_model(
     if flags.batch_size is None or training.sequence_length is None:
         missing = "--batch-size" if flags.batch_size is None else "--sequence-length"
         raise InputError(f"{missing} not given", "a step is planned for so much")
-    schedule = flags.schedule or "auto"
-    demand = Demand(
-        batch_size=flags.batch_size,
-        sequence_length=training.sequence_length,
-        schedules=_SCHEDULES.get(schedule, (schedule,)),
-        precision=PRECISIONS[training.precision],
-        attention=AttentionKind(training.attention),
-    )
-    planned = plan_configuration(
-        model.model(config, training.sequence_length), find_cluster(flags.cluster), demand
-    )
+    trainer = None if training.trainer is None else TRAINERS[training.trainer]
+    demand = _demand(flags.batch_size, training.sequence_length, flags.schedule, training, trainer)
+    described = model.model(config, training.sequence_length)
+    planned = plan_configuration(described, find_cluster(flags.cluster), demand)
+    best = planned.best
+    words = [] if trainer is None or best is None else trainer.flags(best.configuration)
     if as_json:
-        print_json(planned_document(planned))
-    if planned.best is None:
+        print_json({**planned_document(planned), **({"flags": words} if words else {})})
+    if best is None:
         raise InfeasibleError(no_configuration(planned))
     if not as_json:
         console = make_console()
         command = f"diaulos estimate {_model_words(config, model)} --cluster {flags.cluster}"
         for line in planned_lines(planned, command):
             console.print(line, markup=False, soft_wrap=True)
+        if trainer is not None:
+            console.print(f"with {trainer.name}:")
+            console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+
+
+def _demand(
+    batch_size: int,
+    sequence_length: int,
+    schedule: str | None,
+    training: TrainingFlags,
+    trainer: Trainer | None,
+) -> Demand:
+    """What is asked of the search, within what a trainer can do."""
+    schedules = SYNCHRONOUS if schedule in {None, "auto"} else (_NAMES.get(schedule, schedule),)
+    demand = Demand(
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        schedules=schedules,
+        precision=PRECISIONS[training.precision],
+        attention=AttentionKind(training.attention),
+    )
+    if trainer is None:
+        return demand
+    known = tuple(name for name in demand.schedules if name in trainer.schedules)
+    if not known:
+        raise InputError(
+            f"--schedule is {schedule}",
+            f"{trainer.name} runs {', '.join(trainer.schedules)}",
+            "give one of these, or leave --trainer out",
+        )
+    return replace(demand, schedules=known, recompute=trainer.recompute, sharding=trainer.sharding)
 
 
 def _refuse_flags_of_graphs(flags: ProblemFlags) -> None:

@@ -130,6 +130,8 @@ class Pricer:
     def stage(self, layers: StageLayers) -> StagePrice:
         """The price of a stage."""
         operations = [layer.operations for layer in layers.layers]
+        if not operations:
+            return self._passing_on(layers)
         runs = list(_runs(operations))
         key = tuple((id(some), count, _holds_owner(some, layers)) for some, count in runs)
         if key in self._stages:
@@ -150,6 +152,21 @@ class Pricer:
         )
         self._stages[key] = price
         return price
+
+    def _passing_on(self, layers: StageLayers) -> StagePrice:
+        """Of a stage without layers."""
+        assert layers.before is not None, "the first stage has layers"
+        output_bytes = self._output_bytes(layers.before.operations)
+        return StagePrice(
+            layers=layers,
+            seconds=NO_SECONDS,
+            gathering=NO_SECONDS,
+            state=StateBytes(),
+            activation_bytes=0.0,
+            temporary_bytes=0.0,
+            buffer_bytes=2 * output_bytes,
+            output_bytes=output_bytes,
+        )
 
     def seconds(self, operations: LayerOperations) -> LayerSeconds:
         """Of one microbatch through a layer."""

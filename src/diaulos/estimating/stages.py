@@ -13,6 +13,8 @@ class StageLayers:
     layers: tuple[ModelLayer, ...]
     blocks: int
     """How many of them are blocks."""
+    before: ModelLayer | None = None
+    """The layer before the first one; whose output a stage without layers passes on."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -37,7 +39,8 @@ def split_layers(
         taken += share
         last = stage + 1 == stages
         end = len(layers) if last else (blocks[taken - 1] + 1 if taken else blocks[0])
-        found.append(StageLayers(layers=layers[start:end], blocks=share))
+        before = layers[start - 1] if start else None
+        found.append(StageLayers(layers=layers[start:end], blocks=share, before=before))
         start = end
     return tuple(found)
 

@@ -123,7 +123,7 @@ def _shardings(degrees: Degrees, demand: Demand) -> list[Sharding]:
     if degrees.replicas == 1:
         return offered[:1]
     if degrees.pipeline > 1:
-        return [max((some for some in offered if some <= Sharding.OPTIMIZER), default=offered[0])]
+        return [Sharding.OPTIMIZER if Sharding.OPTIMIZER in offered else offered[-1]]
     return [some for some in offered if some is not Sharding.NOTHING] or offered[:1]
 
 

@@ -1,0 +1,1 @@
+"""A configuration in the words of other trainers."""
