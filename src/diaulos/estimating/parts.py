@@ -22,6 +22,9 @@ from diaulos.pricing.devices.collectives import (
 from diaulos.pricing.devices.operations import optimizer_seconds
 
 
+_ROUNDING = 1e-12
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
     """Seconds of a step; they add up to it."""
@@ -65,13 +68,19 @@ def step_parts(
         tensor_parallel=count * both.tensor,
         context_parallel=count * both.context,
         expert_parallel=count * both.expert,
-        pipeline=run.seconds - run.seconds_without_messages,
+        pipeline=_difference(run.seconds, run.seconds_without_messages),
         data_parallel=gathering
         + _reduction_seconds(configuration, groups, places, busy)
         + _tied_seconds(configuration, cluster, stages),
         optimizer=max(_optimizer_seconds(configuration, groups, held) for held in places),
-        bubble=max(run.seconds_without_messages - count * totals[busiest], 0.0),
+        bubble=_difference(run.seconds_without_messages, count * totals[busiest]),
     )
+
+
+def _difference(longer: float, shorter: float) -> float:
+    """What one time is longer than another, where that is more than rounding."""
+    difference = longer - shorter
+    return difference if difference > _ROUNDING * longer else 0.0
 
 
 def _reduction_seconds(

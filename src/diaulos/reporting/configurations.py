@@ -68,7 +68,7 @@ def planned_document(planned: Planned) -> dict[str, Any]:
             {
                 **_estimate_document(other.estimate),
                 "slower": other.slower,
-                "better_at": list(other.better_at),
+                "better_at": [f"less {name}" for name in other.less],
             }
             for other in planned.others
         ],
@@ -91,8 +91,9 @@ def planned_lines(planned: Planned, estimate_command: str) -> Iterator[Renderabl
         yield ""
     yield (
         f"fastest of {planned.configurations:,} configurations, of which {planned.simulated:,} "
-        f"were simulated, in {format_seconds(planned.search_seconds)}; the same again:"
+        f"were simulated, in {format_seconds(planned.search_seconds)}"
     )
+    yield "the same again:"
     yield f"  {estimate_command} {configuration_flags(planned.best.configuration)}"
 
 
@@ -133,12 +134,10 @@ def _doubt_document(doubt: Doubt) -> dict[str, Any]:
 
 def _choice_table(best: Estimate, others: Sequence[Alternative]) -> Table:
     """The configurations in rows; columns that say nothing are left out."""
-    rows = [("", best, "")]
-    rows += [
-        (f"+{other.slower:.1%}", other.estimate, ", ".join(other.better_at)) for other in others
-    ]
+    rows: list[tuple[str, Estimate, tuple[str, ...]]] = [("", best, ())]
+    rows += [(f"+{other.slower:.1%}", other.estimate, other.less) for other in others]
     cells = [_cells(one) for _, one, _ in rows]
-    usual = {"context": "1", "expert": "1", "stages a rank": "1"}
+    usual = {"c": "1", "e": "1", "chunks": "1"}
     shown = [name for name in cells[0] if any(row[name] != usual.get(name) for row in cells)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", justify="right", no_wrap=True)
@@ -146,8 +145,8 @@ def _choice_table(best: Estimate, others: Sequence[Alternative]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("step", "slower", "MFU", "memory", "bubble"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("better at")
-    for number, ((slower, one, better_at), row) in enumerate(zip(rows, cells, strict=True), 1):
+    table.add_column("has less")
+    for number, ((slower, one, less), row) in enumerate(zip(rows, cells, strict=True), 1):
         table.add_row(
             str(number),
             *(row[name] for name in shown),
@@ -156,7 +155,7 @@ def _choice_table(best: Estimate, others: Sequence[Alternative]) -> Table:
             f"{one.mfu:.1%}",
             format_bytes(one.memory_bytes),
             f"{one.bubble_fraction:.1%}",
-            better_at,
+            ", ".join(less),
         )
     return table
 
@@ -164,12 +163,12 @@ def _choice_table(best: Estimate, others: Sequence[Alternative]) -> Table:
 def _cells(one: Estimate) -> dict[str, str]:
     chosen = one.configuration
     return {
-        "tensor": str(chosen.degrees.tensor),
-        "pipeline": str(chosen.degrees.pipeline),
-        "data": str(chosen.degrees.data),
-        "context": str(chosen.degrees.context),
-        "expert": str(chosen.degrees.expert),
-        "stages a rank": str(chosen.virtual_stages),
+        "t": str(chosen.degrees.tensor),
+        "p": str(chosen.degrees.pipeline),
+        "d": str(chosen.degrees.data),
+        "c": str(chosen.degrees.context),
+        "e": str(chosen.degrees.expert),
+        "chunks": str(chosen.virtual_stages),
         "microbatch": str(chosen.microbatch_size),
         "recompute": chosen.recompute.value,
         "ZeRO": str(int(chosen.sharding)),

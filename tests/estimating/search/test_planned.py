@@ -22,7 +22,7 @@ def test_others_differ_and_are_better_at_something(planned: Planned) -> None:
     slower = [other.slower for other in planned.others]
     assert slower == sorted(slower)
     assert slower[0] >= 0
-    assert all(other.better_at for other in planned.others)
+    assert all(other.less for other in planned.others)
     ways = {
         (one.configuration.degrees, one.configuration.recompute, one.configuration.sharding == 3)
         for one in (planned.best, *(other.estimate for other in planned.others))
@@ -35,7 +35,7 @@ def test_less_memory_means_so(planned: Planned) -> None:
     assert planned.best is not None
     for other in planned.others:
         has_less = other.estimate.memory_bytes <= 0.9 * planned.best.memory_bytes
-        assert ("less memory" in other.better_at) is has_less
+        assert ("memory" in other.less) is has_less
 
 
 def test_doubts(planned: Planned) -> None:

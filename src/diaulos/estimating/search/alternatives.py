@@ -20,8 +20,8 @@ class Alternative:
     estimate: Estimate
     slower: float
     """By which part of the best's step it takes longer."""
-    better_at: tuple[str, ...]
-    """What it has clearly less of, as a phrase each, the largest gain first."""
+    less: tuple[str, ...]
+    """What it has clearly less of, the largest gain first."""
 
 
 def best_and_others(
@@ -40,10 +40,10 @@ def best_and_others(
         elif len(others) == most or one.step_seconds > _MUCH_SLOWER * best.step_seconds:
             break
         elif _kind(one) != _kind(best) and _kind(one) not in others:
-            better_at = _better_at(best, one)
-            if better_at:
+            less = _has_less(best, one)
+            if less:
                 slower = one.step_seconds / best.step_seconds - 1
-                others[_kind(one)] = Alternative(estimate=one, slower=slower, better_at=better_at)
+                others[_kind(one)] = Alternative(estimate=one, slower=slower, less=less)
     return best, tuple(others.values())
 
 
@@ -53,13 +53,13 @@ def _kind(one: Estimate) -> object:
     return chosen.degrees, chosen.recompute, spread
 
 
-def _better_at(best: Estimate, other: Estimate) -> tuple[str, ...]:
+def _has_less(best: Estimate, other: Estimate) -> tuple[str, ...]:
     gains = []
-    for phrase, amount in _BURDENS.items():
+    for name, amount in _BURDENS.items():
         least, mine = amount(other), amount(best)
         if mine > 0 and least <= _CLEARLY * mine:
-            gains.append((least / mine, phrase))
-    return tuple(phrase for _, phrase in sorted(gains))
+            gains.append((least / mine, name))
+    return tuple(name for _, name in sorted(gains))
 
 
 def _exchanged_seconds(one: Estimate) -> float:
@@ -69,12 +69,12 @@ def _exchanged_seconds(one: Estimate) -> float:
 
 _BURDENS: Mapping[str, Callable[[Estimate], float]] = MappingProxyType(
     {
-        "less memory": lambda one: one.memory_bytes,
-        "less recomputed": lambda one: one.recomputed_flops / one.operations.model_flops,
-        "less waiting in the pipeline": lambda one: one.parts.bubble + one.parts.pipeline,
-        "less exchanged inside layers": _exchanged_seconds,
-        "less waiting for sums over replicas": lambda one: one.parts.data_parallel,
-        "fewer stages": lambda one: float(one.configuration.stages),
+        "memory": lambda one: one.memory_bytes,
+        "recomputation": lambda one: one.recomputed_flops / one.operations.model_flops,
+        "waiting in the pipeline": lambda one: one.parts.bubble + one.parts.pipeline,
+        "exchanges inside layers": _exchanged_seconds,
+        "waiting for replicas": lambda one: one.parts.data_parallel,
+        "depth": lambda one: float(one.configuration.stages),
     }
 )
-"""What a configuration costs beside its time, by the phrase for having less of it."""
+"""What a configuration costs beside its time, by name."""
