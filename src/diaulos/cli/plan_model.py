@@ -45,7 +45,11 @@ def is_model(source: Path | None) -> bool:
     """Whether this is a model and not a layer graph: no file, a folder, or a config's JSON."""
     if source is None or source.is_dir() or source.name == "config.json":
         return True
-    if source.suffix != ".json" or not source.is_file():
+    if not source.exists():
+        raise InputError(
+            "there is no such file", "it is a model or a layer graph", where=str(source)
+        )
+    if source.suffix != ".json":
         return False
     document = read_json(source).raw
     return isinstance(document, dict) and not _CONFIG_KEYS.isdisjoint(document)

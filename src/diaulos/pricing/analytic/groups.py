@@ -95,7 +95,7 @@ def _only_device(cluster: Cluster) -> tuple[DeviceGroup, Device]:
         raise InputError(
             f"the cluster {cluster.name!r} has {len(cluster.groups)} groups of devices",
             "an estimate is for one kind of device",
-            "take one group; diaulos plan takes several",
+            "take one group; layer graphs are planned on several",
         )
     if group.device is None:
         raise InputError(
