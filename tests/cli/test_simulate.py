@@ -8,7 +8,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from diaulos.cli.main import main
+from diaulos.cli.pipeline import Pipeline
 from diaulos.cli.simulate import simulate
+from diaulos.cli.simulations import usual_batches
 from diaulos.clusters.cluster import Cluster
 from diaulos.clusters.files import write_cluster
 from diaulos.errors import CheckError, InputError
@@ -18,8 +20,10 @@ from diaulos.planning.evaluate import evaluate
 from diaulos.planning.files import write_plan
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.check import check
+from diaulos.schedules.costs import Link
 from diaulos.schedules.generators import GENERATORS, generate
 from diaulos.schedules.schedule import format_actions, parse_actions
+from diaulos.schedules.shape import PipelineShape
 from diaulos.schedules.timeline import write_timeline
 from tests.reporting.runs import jittery, simulated
 from tests.schedules.shapes import line
@@ -371,3 +375,21 @@ def test_a_plan_that_breaks_rules_ends_with_1(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["simulate", str(stored_plan(tmp_path, memory_bytes=1.0))])
     assert ended.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "chunks", "names", "batches"),
+    [
+        (8, 4, ["interleaved"], 4),
+        (1024, 4, ["interleaved", "1f1b"], 1),
+        (1024, 4, ["interleaved", "2bw"], 4),
+        (1024, 4, ["all"], 4),
+    ],
+)
+def test_batches_of_large_pipelines(
+    microbatches: int, chunks: int, names: list[str], batches: int
+) -> None:
+    """Of a large pipeline that flushes one batch tells everything; else it is four."""
+    shape = PipelineShape(replicas=(1,) * 64, microbatches=microbatches)
+    pipeline = Pipeline(shape=shape, costs=(), links=Link(), chunks=chunks)
+    assert usual_batches(pipeline, names) == batches

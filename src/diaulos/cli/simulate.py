@@ -22,6 +22,7 @@ from diaulos.cli.simulations import (
     SearchFlags,
     refuse_without_use,
     simulate_all,
+    usual_batches,
     without_collection,
 )
 from diaulos.documents import write_text
@@ -59,7 +60,6 @@ ScheduleName = Literal[
     "auto",
     "all",
 ]
-_BATCHES = 4
 
 
 def simulate(
@@ -127,7 +127,7 @@ def simulate(
     schedule
         Which to simulate; may be given several times. All if absent.
     batches
-        How many batches; as many as were measured, or 4.
+        How many batches; as many as were measured, or 4, or of a large pipeline that flushes 1.
     measured
         The measured timeline of a run of the plan, JSON, to be laid beside the simulated one.
     svg
@@ -162,7 +162,11 @@ def simulate(
         refuse_beside_plan(equal)
         pipeline = planned(plan, graph, cluster)
     if batches is None:
-        batches = _BATCHES if ran is None else len(ran.batch_ends_seconds)
+        batches = (
+            usual_batches(pipeline, schedule or ["all"])
+            if ran is None
+            else len(ran.batch_ends_seconds)
+        )
     flags = SearchFlags(in_flight_limit=in_flight_limit, prove=prove)
     names = schedule or ["all"]
     refuse_without_use(names, chunks, flags)

@@ -20,6 +20,9 @@ from diaulos.units import format_seconds
 
 _SOLVER_EFFORT = 60.0
 """In seconds of the solver's own clock."""
+_FEW_BATCHES = 4
+_MANY = 200_000
+"""Forwards of a batch: with more, further batches that only repeat the first are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,14 @@ def refuse_without_use(names: Sequence[str], chunks: int | None, flags: SearchFl
             "how many stages a rank has is fixed for these schedules",
             "interleaved and breadth-first take any number",
         )
+
+
+def usual_batches(pipeline: Pipeline, names: Sequence[str]) -> int:
+    """How many batches tell what there is to see: one of many actions, where batches are apart."""
+    shape = pipeline.shape
+    computations = shape.microbatches * len(shape.replicas) * (pipeline.chunks or 1)
+    apart = all(name in GENERATORS and GENERATORS[name].flushes for name in names)
+    return 1 if apart and computations > _MANY else _FEW_BATCHES
 
 
 def simulate_all(

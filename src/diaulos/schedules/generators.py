@@ -23,6 +23,8 @@ class Generator:
     """Stages of a rank; None where any number will do."""
     folded: bool = False
     """Whether the stages stand in a V."""
+    flushes: bool = True
+    """Whether nothing is in flight between batches."""
 
     def shape(self, base: PipelineShape, chunks: int) -> PipelineShape:
         """The shape of these replicas and microbatches that the schedule runs on.
@@ -39,9 +41,9 @@ GENERATORS: Mapping[str, Generator] = MappingProxyType(
         "1f1b": Generator(schedule=one_forward_one_backward),
         "interleaved": Generator(schedule=interleaved, chunks=None),
         "breadth-first": Generator(schedule=breadth_first, chunks=None),
-        "2bw": Generator(schedule=two_buffered_weights),
-        "pipedream": Generator(schedule=pipedream),
-        "pipedream-vertical": Generator(schedule=pipedream_vertical_sync),
+        "2bw": Generator(schedule=two_buffered_weights, flushes=False),
+        "pipedream": Generator(schedule=pipedream, flushes=False),
+        "pipedream-vertical": Generator(schedule=pipedream_vertical_sync, flushes=False),
         "zb-h1": Generator(schedule=zero_bubble_h1),
         "zb-h2": Generator(schedule=zero_bubble_h2),
         "zb-v": Generator(schedule=zero_bubble_v, chunks=2, folded=True),
