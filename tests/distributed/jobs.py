@@ -117,7 +117,8 @@ def _run(leg: Leg, groups: Groups) -> Outcome:
 
 
 def _storages(weights: WeightVersions) -> int:
-    return len({next(weights.named(version))[1].data_ptr() for version in weights.alive})
+    firsts = (next(weights.named(version), None) for version in weights.alive)
+    return len({first and first[1].data_ptr() for first in firsts})
 
 
 def _tensors(named: object) -> dict[str, Tensor]:

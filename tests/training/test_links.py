@@ -33,6 +33,18 @@ def test_forms_of_stages_follow_the_model():
     assert str(last.output) == "float32[2, 8, 256]"
 
 
+def test_nothing_comes_back_to_stages_that_are_frozen():
+    """A first stage whose weights stay gets no gradients; the last one, which has none, passes."""
+    job = toy_job("1f1b", (1, 1, 1), 3)
+    for frozen, expected in (("embedding", [0, 1]), ("head", [1, 1])):
+        layers = [replace(spec, frozen=spec.name == frozen) for spec in job.model.layers]
+        model = replace(job.model, layers=tuple(layers))
+        placed = place_layers(model, job.graph, job.plan)
+        changed = replace(job, model=model)
+        forms = [stage_forms(changed, placed, stage).output.gradients for stage in range(2)]
+        assert [len(form) for form in forms] == expected
+
+
 def test_layers_that_do_not_fit_together_are_named():
     """A layer that cannot take what the layer before gives is refused before any rank computes."""
     job = toy_job("1f1b", (1, 1), 2)

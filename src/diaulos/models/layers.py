@@ -148,7 +148,7 @@ def build_layer(spec: LayerSpec, seed: int) -> nn.Module:
 def meta_layer(spec: LayerSpec) -> nn.Module:
     """The layer without numbers: shapes and types only."""
     with torch.device("meta"):
-        return _built(spec)
+        return _built(spec).to("meta")
 
 
 def _built(spec: LayerSpec) -> nn.Module:

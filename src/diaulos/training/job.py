@@ -57,7 +57,7 @@ class TrainingJob:
             raise InputError(f"clip_norm is {self.clip_norm}", "it must be above 0, or not given")
         place_layers(self.model, self.graph, self.plan)
         shards_of(self.plan, self.shape)
-        self._check_ties()
+        self._check_weights()
         if self.evaluation is not None:
             forwards_only(self.shape, self.evaluation.microbatches)
         if self.first_schedule.updates_stage_by_stage and self.clip_norm is not None:
@@ -74,8 +74,12 @@ class TrainingJob:
                 "take precision bf16, or schedule 2bw",
             )
 
-    def _check_ties(self) -> None:
-        shapes = self.model.parameter_shapes() if self.model.ties else {}
+    def _check_weights(self) -> None:
+        shapes = self.model.parameter_shapes()
+        if not shapes:
+            raise InputError(
+                "no layer of the model has weights to train", "leave some that are not frozen"
+            )
         for tied, owner in self.model.ties.items():
             if shapes.get(tied) is None or shapes.get(tied) != shapes.get(owner):
                 raise InputError(
