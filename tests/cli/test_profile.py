@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from diaulos.cli.profile import profile
+from diaulos.cli.profile import GPTFlags, profile
 from diaulos.clusters.files import read_cluster
 from diaulos.errors import InputError
 from diaulos.models.files import read_graph
 
-SIZES = {"layers": 1, "width": 16, "heads": 2, "sequence_length": 8, "microbatch_size": 2}
+GPT = {"layers": 1, "width": 16, "heads": 2, "sequence_length": 8}
+SIZES = {"model": GPTFlags(**GPT), "microbatch_size": 2}
+FACTORY = "tests.models.factory_toys:branches"
 
 
 def test_it_prints_a_table_and_writes_the_files(
@@ -45,6 +47,35 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_size_is_refused_before_measuring() -> None:
     """Heads that do not divide the width, and a memory that is no size."""
     with pytest.raises(InputError, match="heads"):
-        profile(**{**SIZES, "heads": 3})
+        profile(**{**SIZES, "model": GPTFlags(**{**GPT, "heads": 3})})
     with pytest.raises(InputError, match="not a size"):
         profile(**SIZES, memory="plenty")
+
+
+def test_what_is_not_given_is_named() -> None:
+    """A model is a factory or all sizes of a GPT, and prices are of a microbatch."""
+    with pytest.raises(InputError, match="--width, --heads, --sequence-length not given"):
+        profile(model=GPTFlags(layers=1), microbatch_size=1)
+    with pytest.raises(InputError, match="--microbatch-size not given"):
+        profile(model=GPTFlags(**GPT))
+    with pytest.raises(InputError, match="--layers given beside"):
+        profile(FACTORY, model=GPTFlags(layers=1))
+
+
+def test_a_module_of_the_users_own_becomes_a_graph(tmp_path: Path) -> None:
+    """A module with branches is measured, and its graph has an edge to each reader."""
+    profile(FACTORY, repetitions=1, output=tmp_path / "graph.json")
+    graph = read_graph(tmp_path / "graph.json").graph
+    names = [layer.name for layer in graph.layers]
+    edges = {(names[edge.source], names[edge.target]): edge.bytes for edge in graph.edges}
+    width = 4 * 3 * 4
+    assert edges == {
+        ("stem", "left_0"): 2 * width,
+        ("left_0", "left_1"): width,
+        ("stem", "right"): 2 * width,
+        ("left_1", "join"): width,
+        ("right", "join"): width,
+        ("stem", "join"): 2 * width,
+    }
+    assert graph.provenance["model"] == FACTORY
+    assert graph.provenance["microbatch_size"] == "4"

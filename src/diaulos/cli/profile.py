@@ -1,5 +1,6 @@
-"""`diaulos profile`: measure the layers of a GPT on this machine."""
+"""`diaulos profile`: measure the layers of a model on this machine."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,9 +8,12 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.files import write_cluster
+from diaulos.errors import InputError
+from diaulos.models.factories import MadeModel, load_model
 from diaulos.models.files import format_graph, write_graph
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.graph import LayerGraph
+from diaulos.models.layers import LayeredModel
 from diaulos.pricing import measure
 from diaulos.pricing.links import local_cluster
 from diaulos.pricing.training_memory import with_training_state
@@ -18,16 +22,50 @@ from diaulos.training.optimizers import SGD, AdamW
 from diaulos.units import parse_bytes
 
 _LEARNING_RATE = 1e-4  # changes no price
+_SIZES = ("layers", "width", "heads", "sequence_length")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTFlags:
+    """The sizes of a GPT, where no factory is given."""
+
+    layers: int | None = None
+    """Transformer blocks, without embedding and head."""
+    width: int | None = None
+    """Size of a token's vector."""
+    heads: int | None = None
+    """Attention heads; they divide the width."""
+    sequence_length: int | None = None
+    """Tokens in a sample."""
+    vocabulary: int = 256
+    """Different tokens; 256 for bytes."""
+
+    def given(self) -> dict[str, int]:
+        """The sizes that are, by flag."""
+        sizes = {name: getattr(self, name) for name in _SIZES}
+        return {
+            f"--{name.replace('_', '-')}": size for name, size in sizes.items() if size is not None
+        }
+
+    def model(self) -> LayeredModel:
+        """The GPT of these sizes."""
+        if len(self.given()) < len(_SIZES):
+            flags = [f"--{name.replace('_', '-')}" for name in _SIZES]
+            missing = ", ".join(flag for flag in flags if flag not in self.given())
+            raise InputError(
+                f"{missing} not given", f"a model is module:factory, or {', '.join(flags)}"
+            )
+        sizes = {name: getattr(self, name) for name in _SIZES}
+        return gpt(GPTConfig(**sizes, vocabulary=self.vocabulary))
 
 
 def profile(
+    factory: str | None = None,
+    /,
     *,
-    layers: int,
-    width: int,
-    heads: int,
-    sequence_length: int,
-    microbatch_size: int,
-    vocabulary: int = 256,
+    model: GPTFlags | None = None,
+    microbatch_size: int | None = None,
     processes: int = 1,
     optimizer: Literal["adamw", "adamw-fused", "sgd"] = "adamw",
     repetitions: int = 3,
@@ -37,24 +75,19 @@ def profile(
     memory: str | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Measure the layers of a GPT on this machine, with and without recomputation.
+    """Measure the layers of a model on this machine, with and without recomputation.
 
     Prints seconds and bytes of each layer; the graph can be planned with `diaulos plan`.
 
     Parameters
     ----------
-    layers
-        Transformer blocks, without embedding and head.
-    width
-        Size of a token's vector.
-    heads
-        Attention heads; they divide the width.
-    sequence_length
-        Tokens in a sample.
+    factory
+        module:factory, a function that returns a LayeredModel, or a torch module and a tuple of
+        example inputs; or give the sizes of a GPT.
+    model
+        The sizes of a GPT.
     microbatch_size
-        Samples in a microbatch.
-    vocabulary
-        Different tokens; 256 for bytes.
+        Samples in a microbatch; those of the example inputs unless given.
     processes
         How many measure at the same time: the ranks that will share this machine.
     optimizer
@@ -73,18 +106,15 @@ def profile(
         Print the layer graph as JSON instead of the table.
 
     """
-    config = GPTConfig(
-        layers=layers,
-        width=width,
-        heads=heads,
-        sequence_length=sequence_length,
-        vocabulary=vocabulary,
-    )
+    made = _model(factory, model or GPTFlags())
+    samples = made.samples if microbatch_size is None else microbatch_size
+    if samples is None:
+        raise InputError("--microbatch-size not given", "prices are those of a microbatch")
     memory_bytes = None if memory is None else parse_bytes(memory)
     chosen = _optimizer(optimizer)
     measured = measure.profile(
-        gpt(config),
-        microbatch_size=microbatch_size,
+        made.model,
+        microbatch_size=samples,
         processes=processes,
         optimizer=chosen.factory(),
         repetitions=repetitions,
@@ -97,10 +127,21 @@ def profile(
     if output is not None:
         write_graph(output, graph)
     if cluster is not None:
-        largest = max(int(edge.bytes) for edge in graph.edges)
+        largest = max((int(edge.bytes) for edge in graph.edges), default=1)
         local = local_cluster(processes=processes, memory_bytes=memory_bytes, message_bytes=largest)
         write_cluster(cluster, local)
     _show(graph, as_json=as_json, written=[path for path in (output, cluster) if path])
+
+
+def _model(factory: str | None, flags: GPTFlags) -> MadeModel:
+    if factory is None:
+        return MadeModel(model=flags.model())
+    if flags.given():
+        raise InputError(
+            f"{', '.join(flags.given())} given beside {factory}",
+            "a model is made by a factory or of sizes, not both",
+        )
+    return load_model(factory)
 
 
 def _optimizer(name: str) -> AdamW | SGD:

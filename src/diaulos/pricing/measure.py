@@ -16,6 +16,7 @@ from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
 from diaulos.models.layers import LayeredModel
 from diaulos.pricing.chain import Chain, OptimizerFactory, adamw
+from diaulos.pricing.dataflow import tensor_edges
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.pricing.sizes import LayerSizes, measure_sizes
 from diaulos.pricing.times import MICROBATCHES_PER_BATCH, ChainTimes, measure_times
@@ -41,6 +42,7 @@ class _Measured:
 
     sizes: list[LayerSizes]
     times: ChainTimes
+    edges: dict[tuple[int, int], int]
     device_name: str
     optimizer_name: str
 
@@ -55,7 +57,9 @@ def profile(
     device: str = "cpu",
     timeout_seconds: float = 600.0,
 ) -> LayerGraph:
-    """The model's layers as a chain, with the prices measured for one microbatch.
+    """The model's layers, with the prices measured for one microbatch.
+
+    They are a chain, or have an edge from each layer to those that read what it makes.
 
     Each layer has the options `plain` and `recompute`; the last one's price includes the loss.
     Times are means over `repetitions` batches of 4 microbatches in each of `processes`
@@ -93,6 +97,7 @@ def _measure(rank: LocalRank, work: _Work) -> _Measured:
     return _Measured(
         sizes=measure_sizes(chain),
         times=measure_times(chain, work.repetitions),
+        edges=tensor_edges(chain),
         device_name=device_name(chain.device),
         optimizer_name=_optimizer_name(chain),
     )
@@ -106,8 +111,8 @@ def _graph(work: _Work, measured: list[_Measured]) -> LayerGraph:
         for position, spec in enumerate(work.model.layers)
     )
     edges = tuple(
-        Edge(source=position, target=position + 1, bytes=float(size.output_bytes))
-        for position, size in enumerate(sizes[:-1])
+        Edge(source=source, target=target, bytes=float(size))
+        for (source, target), size in measured[0].edges.items()
     )
     return LayerGraph(layers=layers, edges=edges, provenance=_provenance(work, measured))
 
