@@ -21,7 +21,6 @@ from diaulos.pricing.devices.collectives import (
 )
 from diaulos.pricing.devices.operations import optimizer_seconds
 
-
 _ROUNDING = 1e-12
 
 

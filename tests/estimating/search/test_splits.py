@@ -2,7 +2,7 @@
 
 from itertools import combinations, pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diaulos.estimating.search.splits import balanced_shares
@@ -26,6 +26,7 @@ def all_shares(blocks: int, stages: int) -> list[tuple[int, ...]]:
     ]
 
 
+@settings(max_examples=400)
 @given(
     st.lists(st.integers(1, 20), min_size=1, max_size=8),
     st.integers(0, 60),
@@ -45,3 +46,11 @@ def test_no_shares_are_faster(
     even = even_shares(len(blocks), stages)
     if slowest(blocks, even, before, behind) == least:
         assert found == even
+
+
+def test_stages_are_as_alike_as_can_be() -> None:
+    """A head of a few blocks takes blocks from the last stage, which go to some others."""
+    for behind, wanted in ((1.3, 3), (2.6, 2), (5.2, 1)):
+        shares = balanced_shares([1.0] * 32, before=0.0, behind=behind, stages=8)
+        assert shares[-1] == wanted
+        assert set(shares[:-1]) == {4, 5}

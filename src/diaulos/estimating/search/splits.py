@@ -31,7 +31,29 @@ def balanced_shares(
         if high <= low * (1 + _CLOSE):
             break
     gain = _slowest(blocks, even, before, behind) / max(high, _LEAST)
-    return best if gain > 1 + _CLOSE else even
+    return _evened(blocks, best, before, behind) if gain > 1 + _CLOSE else even
+
+
+def _evened(
+    blocks: Sequence[float], shares: Sequence[int], before: float, behind: float
+) -> tuple[int, ...]:
+    """Shares with stages as alike as can be, of which none is slower than the slowest was."""
+    limit = _slowest(blocks, shares, before, behind) * (1 + _CLOSE)
+    found: list[int] = []
+    left, stages = len(blocks), len(shares)
+    for stage in reversed(range(1, stages)):
+        seconds = behind if stage == stages - 1 else 0.0
+        wanted = (before + sum(blocks[:left]) + seconds) / (stage + 1)
+        share = 0
+        while left > stage:
+            seconds += blocks[left - 1]
+            is_enough = seconds - blocks[left - 1] / 2 > wanted and share > 0
+            rest_fits = _within(blocks[:left], limit, before, 0.0, stage) is not None
+            if seconds > limit or (is_enough and rest_fits):
+                break
+            left, share = left - 1, share + 1
+        found.append(share)
+    return (left, *reversed(found))
 
 
 def _slowest(blocks: Sequence[float], shares: Sequence[int], before: float, behind: float) -> float:
