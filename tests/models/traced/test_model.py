@@ -120,6 +120,18 @@ def test_windows_and_dropout_are_seen() -> None:
     assert not bert.layers[1].operations.attentions[0].causal
 
 
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
+def test_fp32_takes_twice_the_bytes(name: str) -> None:
+    """What products need is kept in the type of the activations; FLOPs stay."""
+    half = model(name)(Workload(microbatch_size=1, sequence_length=64))
+    full = model(name)(Workload(microbatch_size=1, sequence_length=64, element_bytes=4))
+    assert full.model_flops == half.model_flops
+    for few, many in zip(half.layers[:-1], full.layers[:-1], strict=True):
+        assert many.operations.output_bytes == 2 * few.operations.output_bytes
+        kept = [sum(t.bytes for t in layer.operations.saved) for layer in (few, many)]
+        assert kept[0] <= kept[1] <= 2 * kept[0]
+
+
 def test_everything_grows_with_the_samples() -> None:
     """FLOPs and kept bytes of an encoder are proportional to the samples."""
     one, three = (

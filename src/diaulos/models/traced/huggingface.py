@@ -3,6 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -114,9 +115,10 @@ def split_plan(model: PreTrainedModel, names: Mapping[Tensor, str], head: str | 
         elif style.startswith("rowwise"):
             products[name] = Split.INNER
     tables = {name for name, style in styles.items() if "embedding" in style}
-    tokens = model.get_input_embeddings()
-    if isinstance(tokens, nn.Embedding):
-        tables.add(names[tokens.weight])
+    with suppress(NotImplementedError):  # of models of images, some do not say
+        tokens = model.get_input_embeddings()
+        if isinstance(tokens, nn.Embedding):
+            tables.add(names[tokens.weight])
     return SplitPlan(products=products, tables=frozenset(tables))
 
 

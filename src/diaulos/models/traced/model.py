@@ -91,8 +91,8 @@ class TracedModel:
         self._module.to(dtype=element_dtype(workload))  # type: ignore[call-arg]
         recorder = Recorder(self._names, self._dense_experts(workload))
         note_attention(self._module, recorder)
-        inputs = model_inputs(self._module, workload)
         try:
+            inputs = model_inputs(self._module, workload)
             with torch.device("meta"):
                 segments = trace(self._module, recorder, self._blocks, head, inputs)
         except InputError:

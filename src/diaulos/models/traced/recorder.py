@@ -105,9 +105,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
         packet = getattr(func, "overloadpacket", None)
         name = packet.__name__ if packet is not None else str(func)
+        run = _grouped if name == "_grouped_mm" else func
+        result = run(*args, **(kwargs or {}))
         given = [some for some in tree_leaves((args, kwargs)) if isinstance(some, Tensor)]
         made = [some for some in tree_leaves(result) if isinstance(some, Tensor)]
         if given and made and not name.startswith(("empty", "new_empty", "detach")):
@@ -189,6 +190,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return 1.0
         stacked = len(shape) > 1 and tuple(shape[:2]) == (experts, tokens)
         return active / experts if stacked or shape[0] == experts * tokens else 1.0
+
+
+def _grouped(left: Tensor, right: Tensor, *more: Any, **kwargs: Any) -> Tensor:
+    """A grouped product of any type; the meta device has that of bf16 alone."""
+    halves = (left.to(torch.bfloat16), right.to(torch.bfloat16))
+    return torch._grouped_mm(*halves, *more, **kwargs).to(left.dtype)  # noqa: SLF001
 
 
 def _address(tensor: Tensor) -> int:
