@@ -7,7 +7,11 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
 from diaulos.estimating.measured.validate import validate_folder
-from diaulos.reporting.validation import validation_document, validation_table
+from diaulos.reporting.validation import (
+    passed_over_sentences,
+    validation_document,
+    validation_table,
+)
 
 _USUAL = Path("../shared/reference/measured")
 
@@ -37,3 +41,5 @@ def validate(
     console = make_console()
     console.width = max(console.width, 220)  # the rows have long names
     console.print(validation_table(files))
+    for sentence in passed_over_sentences(files):
+        console.print(sentence)

@@ -1,6 +1,8 @@
 """How far estimates are from what was measured: a table, a document, and single rows."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -31,6 +33,13 @@ def validation_table(files: Sequence[FileComparison]) -> Table:
     return table
 
 
+def passed_over_sentences(files: Sequence[FileComparison]) -> Iterator[str]:
+    """How many rows of each file cannot be recomputed, by why."""
+    for file in files:
+        for reason, count in Counter(row.reason for row in file.passed_over).items():
+            yield f"{file.name}: {count} rows passed over: {reason}"
+
+
 def validation_document(files: Sequence[FileComparison]) -> dict[str, Any]:
     """The same as JSON, with every row."""
     return {
@@ -47,6 +56,7 @@ def validation_document(files: Sequence[FileComparison]) -> dict[str, Any]:
                     for quantity, group, some in _groups(file)
                 ],
                 "rows": [_row(comparison) for comparison in file.comparisons],
+                "passed_over": [asdict(row) for row in file.passed_over],
             }
             for file in files
         ]

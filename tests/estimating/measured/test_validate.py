@@ -116,3 +116,23 @@ def test_a_folder_without_known_files_is_told(tmp_path: Path) -> None:
     """Where no file is known, those that are known are named."""
     with pytest.raises(InputError, match=r"no measured file that is known.*vtrain_a100"):
         validate_folder(tmp_path)
+
+
+@needs_measured
+def test_peaks_of_pipelines_with_large_vocabularies() -> None:
+    """Where shares are as the planner makes them, peak memory is within 2 % in the median."""
+    found = errors("vocab_imbalance_pp8.csv", Quantity.MEMORY)
+    assert len(found) == 7
+    assert median(found) < 0.02
+    assert median(errors("vocab_imbalance_pp8.csv", Quantity.TIME)) < 0.05
+
+
+@needs_measured
+def test_rows_that_cannot_be_recomputed_are_named() -> None:
+    """Those with the vocabulary split over stages, and those whose plan is not stated."""
+    passed_over = {name: file.passed_over for name, file in validated().items() if file.passed_over}
+    assert {name: len(rows) for name, rows in passed_over.items()} == {
+        "vocab_imbalance_pp8.csv": 13,
+        "aceso_v100_actual_vs_predicted.csv": 10,
+    }
+    assert all(row.label and row.reason for rows in passed_over.values() for row in rows)

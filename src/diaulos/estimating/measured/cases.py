@@ -54,6 +54,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A row that cannot be recomputed."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A measured number beside the predicted one."""
 

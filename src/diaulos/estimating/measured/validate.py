@@ -6,7 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from diaulos.errors import InputError
-from diaulos.estimating.measured.cases import Case, Comparison, compare_case
+from diaulos.estimating.measured.aceso import read_aceso
+from diaulos.estimating.measured.cases import Case, Comparison, PassedOver, compare_case
 from diaulos.estimating.measured.megatron import (
     read_sc21,
     read_sc21_sharded,
@@ -15,9 +16,10 @@ from diaulos.estimating.measured.megatron import (
 )
 from diaulos.estimating.measured.torchtitan import read_torchtitan
 from diaulos.estimating.measured.vocabulary import read_vocabulary
+from diaulos.estimating.measured.vocabulary_runs import read_vocabulary_runs
 from diaulos.estimating.pipeline import Simulators
 
-READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = MappingProxyType(
+READERS: Mapping[str, Callable[[Path], Iterator[Case | PassedOver]]] = MappingProxyType(
     {
         "seqpar_mlsys23.csv": read_seqpar,
         "megatron_sc21_table1.csv": read_sc21,
@@ -25,6 +27,8 @@ READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = MappingProxyType(
         "vtrain_a100_multinode.csv": read_vtrain,
         "torchtitan_llama3_h100.csv": read_torchtitan,
         "vocab_stage_times_pp8.csv": read_vocabulary,
+        "vocab_imbalance_pp8.csv": read_vocabulary_runs,
+        "aceso_v100_actual_vs_predicted.csv": read_aceso,
     }
 )
 """By the names of the files."""
@@ -40,6 +44,7 @@ class FileComparison:
 
     name: str
     comparisons: tuple[Comparison, ...]
+    passed_over: tuple[PassedOver, ...] = ()
 
     def excess(self, group: str) -> float | None:
         """By how much the row of a group that the estimates rank first is above the measured best.
@@ -62,11 +67,20 @@ def validate_folder(folder: Path) -> tuple[FileComparison, ...]:
             f"known are {', '.join(READERS)}",
         )
     simulators = Simulators()
-    return tuple(
-        FileComparison(name=name, comparisons=_compare(READERS[name](file), simulators))
-        for name, file in known
+    return tuple(_compare(name, READERS[name](file), simulators) for name, file in known)
+
+
+def _compare(
+    name: str, rows: Iterator[Case | PassedOver], simulators: Simulators
+) -> FileComparison:
+    known = list(rows)
+    return FileComparison(
+        name=name,
+        comparisons=tuple(
+            comparison
+            for row in known
+            if isinstance(row, Case)
+            for comparison in compare_case(row, simulators)
+        ),
+        passed_over=tuple(row for row in known if isinstance(row, PassedOver)),
     )
-
-
-def _compare(cases: Iterator[Case], simulators: Simulators) -> tuple[Comparison, ...]:
-    return tuple(comparison for case in cases for comparison in compare_case(case, simulators))
