@@ -12,8 +12,10 @@ from diaulos.models.exported.export import exported
 from diaulos.models.exported.sequence import layers_of
 from diaulos.models.gpt import summed_cross_entropy
 from diaulos.models.layers import Reduction
+from diaulos.training.checkpoints import read_checkpoint
 from diaulos.training.job import TrainingJob
 from diaulos.training.precision import Precision
+from diaulos.training.resuming import check_resumable
 from diaulos.training.serial import train_serially
 from tests.distributed.jobs import Leg, assert_close, run_jobs
 from tests.models.exported.toys import POSITIONS, WIDTH, Skips, seeded, skips_inputs
@@ -120,11 +122,12 @@ def test_frozen_stages_stay_and_get_no_gradients(frozen):
 
 
 def test_a_run_with_frozen_layers_is_resumed(tmp_path):
-    """Checkpoints hold what is trained; the rest is made again."""
+    """Checkpoints hold what is trained, of layers without weights nothing; the rest is made."""
     straight = _chain("2bw", (1, 1), frozen=("layer_0",))
     begun = Leg(job=replace(straight, batches=2), checkpoints=tmp_path)
     resumed = Leg(job=straight, resume_from=tmp_path / "update_00000002")
     run_jobs([begun], ranks=2)
+    check_resumable(straight, read_checkpoint(resumed.resume_from))
     run = train_serially(straight)
     for outcome in run_jobs([resumed], ranks=2)[0]:
         assert_close(outcome, run, tolerance=TOLERANCE)

@@ -102,7 +102,7 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             shards=run.job.grid.shards,
             timeout_seconds=run.timeout_seconds,
         )
-        train_rank(
+        trained = train_rank(
             run.job,
             groups,
             folder=run.folder,
@@ -111,6 +111,10 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             observe_step=console.step if groups.is_speaker else None,
             observe_evaluation=console.evaluation if groups.is_speaker else None,
         )
+        if run.pretrained_folder is not None:
+            from diaulos.training.pretrained import save_pretrained  # noqa: PLC0415 - loads more
+
+            save_pretrained(run.pretrained_folder, run.job, trained)
     except DiaulosError as error:
         print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201
         # Not a normal end: that would wait for threads and connections which wait for peers.

@@ -12,8 +12,11 @@ precision = "bf16"            # optional: float32 (without it), float64, bf16 or
 clip_norm = 1.0               # optional
 seed = 0                      # optional
 timeout_seconds = 60          # optional: how long a rank waits for another
+frozen = ["embedding"]        # optional: layers whose weights stay as they are
+pretrained_folder = "trained" # optional: where a Hugging Face model is written at the end
 
-[model]                       # a GPT over bytes
+[model]                       # a GPT over bytes; or model = "folder" or "config.json" of a Hugging
+                              # Face model, or model = "module:factory"
 layers = 6
 width = 256
 heads = 8
@@ -22,7 +25,9 @@ dropout = 0.1                 # optional
 tied = true                   # optional: the head's projection is the token embedding
 
 [data]
-tokens = "text.bin"           # flat uint8 tokens, memory-mapped
+tokens = "text.bin"           # flat uint8 tokens, memory-mapped; or source = "module:factory"
+stored_as = "uint16"          # optional: of larger vocabularies, little-endian
+sequence_length = 128         # where the model is a path
 
 [optimizer.adamw]             # or [optimizer.sgd]
 learning_rate = 3e-4
@@ -42,22 +47,20 @@ every_batches = 100           # and at the end
 kept = 2                      # optional: the newest of them
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from diaulos.documents import Value, read_toml
-from diaulos.models.data import TokenData
-from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.planning.files import read_plan
 from diaulos.training.evaluation import Evaluation
 from diaulos.training.job import TrainingJob
 from diaulos.training.learning_rates import LearningRateSchedule
+from diaulos.training.objective import BatchSource
 from diaulos.training.optimizers import SGD, AdamW
 from diaulos.training.precision import Precision
+from diaulos.training.run_model import check_inputs, freeze, parse_data, parse_model
 from diaulos.training.saving import CheckpointSettings
 
 FORMAT = "diaulos.run/1"
@@ -77,27 +80,13 @@ _OPTIONAL = (
     "chunks",
     "clip_norm",
     "evaluation",
+    "frozen",
     "learning_rate",
     "precision",
+    "pretrained_folder",
     "seed",
     "timeout_seconds",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBatches:
-    """Microbatches of a token file as tensors; a pure function of batch and microbatch."""
-
-    data: TokenData
-    seed: int
-    microbatch_size: int
-
-    def __call__(self, batch: int, microbatch: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, [samples, positions] whole numbers."""
-        inputs, targets = self.data.microbatch(
-            seed=self.seed, batch=batch, microbatch=microbatch, size=self.microbatch_size
-        )
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +98,8 @@ class RunFile:
     folder: Path
     checkpoints: CheckpointSettings | None
     timeout_seconds: float
+    pretrained_folder: Path | None
+    """Where the model is written at the end, in Hugging Face's layout."""
 
 
 def read_run(path: Path) -> RunFile:
@@ -121,32 +112,62 @@ def read_run(path: Path) -> RunFile:
     checkpoints = None
     if "checkpoints" in fields:
         checkpoints = _parse_checkpoints(fields["checkpoints"], folder / "checkpoints")
+    job = _parse_job(fields, path.parent)
+    written = None
+    if "pretrained_folder" in fields:
+        written = path.parent / fields["pretrained_folder"].text()
+    if isinstance(fields["model"].raw, str):
+        _check_pretrained(job, fields["model"], written)
+    elif written is not None:
+        raise fields["pretrained_folder"].error("is given", "the model is none of Hugging Face's")
     return RunFile(
         path=path,
-        job=_parse_job(fields, path.parent),
+        job=job,
         folder=folder,
         checkpoints=checkpoints,
         timeout_seconds=timeout,
+        pretrained_folder=written,
     )
 
 
+def _check_pretrained(job: TrainingJob, model: Value, written: Path | None) -> None:
+    """Refuse weights that are not the model's, and places where it cannot be written."""
+    if ":" in model.text() and written is None:
+        return  # of the user's own: transformers may not be installed
+    from diaulos.training.pretrained import check_free, check_pretrained  # noqa: PLC0415 - loads it
+
+    check_pretrained(job)
+    if written is not None:
+        check_free(written)
+
+
 def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
-    config = _parse_model(fields["model"])
     optimizer = _parse_optimizer(fields["optimizer"])
     size = fields["microbatch_size"].integer(minimum=1)
     seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
-    tokens = fields["data"].fields(("tokens",))["tokens"].text()
-    data = TokenData(path=base / tokens, sequence_length=config.sequence_length)
-    batches = TokenBatches(data=data, seed=seed, microbatch_size=size)
+    sequence_length = fields["data"].members().get("sequence_length")
+    model = parse_model(fields["model"], base, seed=seed, sequence_length=sequence_length)
+    if "frozen" in fields:
+        model = freeze(model, fields["frozen"].items())
+    data_of = partial(
+        parse_data,
+        base=base,
+        tokens_per_sample=model.tokens_per_sample,
+        seed=seed,
+        microbatch_size=size,
+    )
+    batches = data_of(fields["data"])
+    with fields["data"].context():
+        check_inputs(model, batches, size)
     learning_rate = LearningRateSchedule()
     if "learning_rate" in fields:
         learning_rate = _parse_learning_rate(fields["learning_rate"])
     evaluation = None
     if "evaluation" in fields:
-        evaluation = _parse_evaluation(fields["evaluation"], base, batches)
+        evaluation = _parse_evaluation(fields["evaluation"], data_of)
     stored = read_plan(base / fields["plan"].text()).checked()
     return TrainingJob(
-        model=gpt(config),
+        model=model,
         graph=stored.graph,
         plan=stored.plan,
         schedule=fields["schedule"].text(),
@@ -186,29 +207,14 @@ def _parse_learning_rate(value: Value) -> LearningRateSchedule:
         return LearningRateSchedule(**counts, final_share=_number(fields, "final_share", 0.0))
 
 
-def _parse_evaluation(value: Value, base: Path, training: TokenBatches) -> Evaluation:
-    fields = value.fields(("tokens", "microbatches", "every_batches"))
-    data = replace(training.data, path=base / fields["tokens"].text())
+def _parse_evaluation(value: Value, data_of: Callable[[Value], BatchSource]) -> Evaluation:
+    counts = ("microbatches", "every_batches")
+    fields = value.fields(counts, ("tokens", "source", "stored_as"))
+    data = {key: member.raw for key, member in fields.items() if key not in counts}
     return Evaluation(
-        data=replace(training, data=data),
-        microbatches=fields["microbatches"].integer(minimum=1),
-        every_batches=fields["every_batches"].integer(minimum=1),
+        data=data_of(replace(value, raw=data)),
+        **{key: fields[key].integer(minimum=1) for key in counts},
     )
-
-
-def _parse_model(value: Value) -> GPTConfig:
-    sizes = ("layers", "width", "heads", "sequence_length")
-    fields = value.fields(sizes, ("vocabulary", "dropout", "tied"))
-    with value.context():
-        return GPTConfig(
-            **{
-                key: fields[key].integer(minimum=1)
-                for key in (*sizes, "vocabulary")
-                if key in fields
-            },
-            dropout=_number(fields, "dropout", 0.0),
-            tied=fields["tied"].boolean() if "tied" in fields else False,
-        )
 
 
 def _parse_optimizer(value: Value) -> AdamW | SGD:

@@ -162,6 +162,8 @@ def copies(
     """
     layers: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for weights in stages:
+        if with_versions:  # layers without weights of their own have a file, too
+            layers.update({name: {} for name in weights.module(weights.newest).names})
         kept = chain(_versions(weights) if with_versions else (), _updated(weights))
         for key, name, tensor in kept:
             if name in model.ties:
