@@ -34,12 +34,11 @@ def check_pretrained(job: TrainingJob) -> None:
         check_weights(weights, stored_shapes(job.model), stages)
 
 
-def check_free(folder: Path) -> None:
-    """Refuse to write a model where something is."""
+def check_target(folder: Path, job: TrainingJob) -> None:
+    """Refuse to write a model where something is, or one that has no such layout."""
+    stored_names(job.model)
     if folder.exists():
-        raise InputError(
-            "is there already", "a model is written into a new folder", where=str(folder)
-        )
+        raise InputError("is there", "a model is written into a new folder", where=str(folder))
 
 
 def save_pretrained(folder: Path, job: TrainingJob, trained: TrainedRank) -> None:
@@ -49,7 +48,7 @@ def save_pretrained(folder: Path, job: TrainingJob, trained: TrainedRank) -> Non
     is there. No rank has more than the tensors of one of its stages in memory beside the stage.
     """
     groups = trained.groups
-    check_free(folder)
+    check_target(folder, job)
     aside = folder.with_name(folder.name + _ASIDE)
     stages = len(job.plan.stages)
     if not groups.is_first_replica:

@@ -134,11 +134,11 @@ def _check_pretrained(job: TrainingJob, model: Value, written: Path | None) -> N
     """Refuse weights that are not the model's, and places where it cannot be written."""
     if ":" in model.text() and written is None:
         return  # of the user's own: transformers may not be installed
-    from diaulos.training.pretrained import check_free, check_pretrained  # noqa: PLC0415 - loads it
+    from diaulos.training.pretrained import check_pretrained, check_target  # noqa: PLC0415
 
     check_pretrained(job)
     if written is not None:
-        check_free(written)
+        check_target(written, job)
 
 
 def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
