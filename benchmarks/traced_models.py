@@ -4,7 +4,6 @@ python -m benchmarks.traced_models
 """
 
 import time
-
 from functools import partial
 
 from diaulos.clusters.expression import parse_cluster
