@@ -5,7 +5,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from diaulos.models.operations import LayerOperations, ModelLayer, Skip, passing_bytes
+from diaulos.models.decoders.operations import LOSS, loss_operations
+from diaulos.models.operations import (
+    LayerOperations,
+    ModelLayer,
+    ModelOperations,
+    Skip,
+    Workload,
+    passing_bytes,
+)
 from diaulos.models.traced.layers import OwnedParameter, SplitPlan, layer_operations
 from diaulos.models.traced.naming import segment_names
 from diaulos.models.traced.tracer import Segment
@@ -86,6 +94,30 @@ class Assembly:
             made = layer_operations(segment.tape, own, self._plan, path=path)
             self._made[key] = replace(made, output_bytes=made.output_bytes + passing_bytes)
         return self._made[key]
+
+
+def assembled(
+    name: str, workload: Workload, assembly: Assembly, *, has_loss: bool, stated_heads: int
+) -> ModelOperations:
+    """All layers as a model, with cross entropy of what the last one gives if it `has_loss`.
+
+    Where no attention is seen, heads are as stated.
+    """
+    layers = assembly.layers()
+    attentions = [some for layer in layers for some in layer.operations.attentions]
+    stacks = [p.count for layer in layers for p in layer.operations.products if p.experts]
+    if has_loss:
+        scores = round(layers[-1].operations.output_bytes / workload.element_bytes)
+        loss = loss_operations(scores, workload.element_bytes)
+        layers.append(ModelLayer(name=LOSS, operations=loss))
+    return ModelOperations(
+        name=name,
+        workload=workload,
+        layers=tuple(layers),
+        heads=min((some.heads for some in attentions), default=stated_heads),
+        experts=min(stacks, default=1),
+        skips=assembly.skips(),
+    )
 
 
 def _parameters_of_blocks(

@@ -10,6 +10,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from diaulos.models.operations import Attention
+from diaulos.models.traced.noted import noted
 from diaulos.models.traced.recorder import Recorder
 
 AttentionFunction = Callable[..., tuple[Tensor, None]]
@@ -21,40 +22,12 @@ _NOTED = "diaulos_noted"
 def note_attention(model: PreTrainedModel, recorder: Recorder) -> None:
     """Let the recorder know of the attention of a model.
 
-    A model without transformers' interface of attention computes it, as products.
+    A model without transformers' interface of attention calls torch's, or computes it by products.
     """
     if model._supports_sdpa or model._supports_attention_backend:  # noqa: SLF001
         AttentionInterface.register(_NOTED, _noted_attention(recorder))
         AttentionMaskInterface.register(_NOTED, _window_mark)
         model.set_attn_implementation(_NOTED)
-
-
-class _Noted(torch.autograd.Function):
-    """Keeps what a kernel of attention keeps, and gives tensors of the right shapes."""
-
-    @staticmethod
-    def forward(  # noqa: PLR0917 - as autograd calls it
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention: Attention,
-        recorder: Recorder,
-    ) -> Tensor:
-        output = query.new_empty(
-            attention.samples, attention.queries, attention.heads, attention.value_size
-        )
-        ctx.save_for_backward(query, key, value, output)
-        ctx.attention, ctx.recorder = attention, recorder
-        recorder.attend(attention, [query, key, value], [output])
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        made = [torch.empty_like(tensor) for tensor in saved[:3]]
-        ctx.recorder.attend(ctx.attention, [gradient, *saved], made)
-        return (*made, None, None)
 
 
 def _noted_attention(recorder: Recorder) -> AttentionFunction:
@@ -86,8 +59,7 @@ def _noted_attention(recorder: Recorder) -> AttentionFunction:
             window=attention_mask.shape[0] if attention_mask is not None else sliding_window,
             dropout=dropout > 0,
         )
-        output: Tensor = _Noted.apply(query, key, value, attention, recorder)  # type: ignore[no-untyped-call]
-        return output, None
+        return noted(query, key, value, attention, recorder), None
 
     return attend
 

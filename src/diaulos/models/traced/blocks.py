@@ -24,24 +24,25 @@ class Block:
     module: nn.Module
 
 
-def find_blocks(model: nn.Module, classes: frozenset[str]) -> tuple[Block, ...]:
-    """The members of the outermost lists of modules.
+def find_blocks(
+    model: nn.Module, classes: frozenset[str], lists: tuple[type[nn.Module], ...] = (nn.ModuleList,)
+) -> tuple[Block, ...]:
+    """The members of the outermost lists of modules, of these kinds.
 
     Where some of them are of one of `classes`, which a model says not to cut, only these count.
     """
-    found = tuple(_members(model, ""))
+    found = tuple(_members(model, "", lists))
     named = tuple(block for block in found if type(block.module).__name__ in classes)
     return named or found
 
 
-def _members(module: nn.Module, path: str) -> Iterator[Block]:
+def _members(module: nn.Module, path: str, lists: tuple[type[nn.Module], ...]) -> Iterator[Block]:
     for name, child in module.named_children():
         inner = f"{path}.{name}" if path else name
-        if isinstance(child, nn.ModuleList):
-            for index, member in enumerate(child):
-                yield Block(path=f"{inner}.{index}", stack=inner, index=index, module=member)
+        if isinstance(module, lists):
+            yield Block(path=inner, stack=path, index=int(name), module=child)
         else:
-            yield from _members(child, inner)
+            yield from _members(child, inner, lists)
 
 
 def signature(module: nn.Module, arguments: tuple[Any, Mapping[str, Any]]) -> tuple[object, ...]:

@@ -1,7 +1,6 @@
 """A model of transformers on the meta device: built from its config, and what it is fed."""
 
 import inspect
-import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -15,9 +14,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 from diaulos.errors import InputError
 from diaulos.models.operations import Split, Workload
 from diaulos.models.traced.layers import SplitPlan
+from diaulos.models.traced.tracer import in_short
 
 _COUNTS = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
-_DTYPES = {2: torch.bfloat16, 4: torch.float32}
 
 
 def build_model(config: PretrainedConfig) -> PreTrainedModel:
@@ -66,18 +65,6 @@ def model_inputs(model: PreTrainedModel, workload: Workload) -> dict[str, Any]:
     if "use_cache" in taken:
         inputs["use_cache"] = False
     return inputs
-
-
-def element_dtype(workload: Workload) -> torch.dtype:
-    """Of activations."""
-    if workload.element_bytes not in _DTYPES:
-        raise InputError(f"element_bytes is {workload.element_bytes}", "it must be 2 or 4")
-    return _DTYPES[int(workload.element_bytes)]
-
-
-def in_short(error: Exception) -> str:
-    """What an error of torch or transformers says, in short."""
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 200)
 
 
 def whole_classes(model: PreTrainedModel) -> frozenset[str]:

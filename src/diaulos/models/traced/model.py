@@ -1,8 +1,8 @@
 """A config of transformers as a model: what it computes for any microbatch."""
 
 from difflib import get_close_matches
+from functools import partial
 
-import torch
 import transformers
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
@@ -10,22 +10,19 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 from diaulos.documents import Value
 from diaulos.errors import InputError
 from diaulos.models.decoders.keys import Keys
-from diaulos.models.decoders.operations import LOSS, loss_operations
-from diaulos.models.operations import ModelLayer, ModelOperations, Workload
-from diaulos.models.traced.assembly import Assembly
+from diaulos.models.operations import ModelOperations, Workload
+from diaulos.models.traced.assembly import Assembly, assembled
 from diaulos.models.traced.attention import note_attention
 from diaulos.models.traced.blocks import find_blocks
 from diaulos.models.traced.huggingface import (
     build_model,
-    element_dtype,
     find_head,
-    in_short,
     model_inputs,
     split_plan,
     whole_classes,
 )
 from diaulos.models.traced.recorder import Recorder
-from diaulos.models.traced.tracer import Segment, trace
+from diaulos.models.traced.tracer import Segment, element_dtype, in_short, trace, without_data
 
 
 def parse_model(document: Value, name: str) -> "TracedModel":
@@ -73,43 +70,25 @@ class TracedModel:
         head, module = self._head or (None, None)
         plan = split_plan(self._module, self._names, head)
         assembly = Assembly(self._names, self._segments(workload, module), plan)
-        layers = assembly.layers()
-        scores = round(layers[-1].operations.output_bytes / workload.element_bytes)
-        loss = loss_operations(scores, workload.element_bytes)
-        attentions = [some for layer in layers for some in layer.operations.attentions]
-        stacks = [p.count for layer in layers for p in layer.operations.products if p.experts]
-        return ModelOperations(
-            name=self.name,
-            workload=workload,
-            layers=(*layers, ModelLayer(name=LOSS, operations=loss)),
-            heads=min((some.heads for some in attentions), default=self._stated_heads()),
-            experts=min(stacks, default=1),
-            skips=assembly.skips(),
+        heads = getattr(self._module.config, "num_attention_heads", 1)
+        return assembled(
+            self.name,
+            workload,
+            assembly,
+            has_loss=True,
+            stated_heads=heads if isinstance(heads, int) else 1,
         )
 
     def _segments(self, workload: Workload, head: nn.Module | None) -> list[Segment]:
         self._module.to(dtype=element_dtype(workload))  # type: ignore[call-arg]
         recorder = Recorder(self._names, self._dense_experts(workload))
         note_attention(self._module, recorder)
-        try:
+        with without_data(self._module):
             inputs = model_inputs(self._module, workload)
-            with torch.device("meta"):
-                segments = trace(self._module, recorder, self._blocks, head, inputs)
-        except InputError:
-            raise
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(
-                f"{type(self._module).__name__} cannot be traced without data",
-                f"it says {in_short(error)}",
-                "measure it with diaulos profile",
-            ) from error
+            run = partial(self._module, **inputs)
+            segments = trace(self._module, recorder, self._blocks, head, run)
         _check_length(segments, workload)
         return segments
-
-    def _stated_heads(self) -> int:
-        """Of a model that computes attention by products."""
-        heads = getattr(self._module.config, "num_attention_heads", 1)
-        return heads if isinstance(heads, int) else 1
 
     def _dense_experts(self, workload: Workload) -> tuple[int, int, int]:
         """Experts, those that each token takes, and tokens."""

@@ -1,6 +1,8 @@
 """A model run once on the meta device, cut into segments that are each run back apart."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,9 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from diaulos.errors import InputError
+from diaulos.models.operations import Workload
 from diaulos.models.traced.blocks import Block, signature
+from diaulos.models.traced.noted import NotedAttention
 from diaulos.models.traced.recorder import Recorder
 from diaulos.models.traced.tape import Tape
+
+_DTYPES = {2: torch.bfloat16, 4: torch.float32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +48,9 @@ def trace(
     recorder: Recorder,
     blocks: Iterable[Block],
     head: nn.Module | None,
-    inputs: Mapping[str, Any],
+    run: Callable[[], Any],
 ) -> list[Segment]:
-    """All segments of the model, in the order in which they run."""
+    """All segments of the model, in the order in which they run when `run` calls it."""
     tracer = _Tracer(model, recorder)
     patched: list[nn.Module] = []
     for block in blocks:
@@ -53,12 +60,39 @@ def trace(
         head.forward = partial(tracer.run_head, head.forward)
         patched.append(head)
     try:
-        with recorder.keeping():
-            tracer.finish(model(**inputs), has_head=head is not None)
+        with torch.device("meta"), NotedAttention(recorder), recorder.keeping():
+            tracer.finish(run(), has_head=head is not None)
     finally:
         for module in patched:
             del module.forward
     return tracer.segments
+
+
+def element_dtype(workload: Workload) -> torch.dtype:
+    """Of activations."""
+    if workload.element_bytes not in _DTYPES:
+        raise InputError(f"element_bytes is {workload.element_bytes}", "it must be 2 or 4")
+    return _DTYPES[int(workload.element_bytes)]
+
+
+@contextmanager
+def without_data(module: nn.Module) -> Iterator[None]:
+    """What a module says that does not run without data, as an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(
+            f"{type(module).__name__} cannot be traced without data",
+            f"it says {in_short(error)}",
+            "measure it with diaulos profile",
+        ) from error
+
+
+def in_short(error: Exception) -> str:
+    """What an error of torch or transformers says, in short."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 200)
 
 
 class _Tracer:
@@ -141,7 +175,8 @@ class _Tracer:
         )
 
     def _backward(self, outputs: list[Tensor], gradients: list[Tensor]) -> None:
-        torch.autograd.backward(outputs, gradients)
+        if outputs:
+            torch.autograd.backward(outputs, gradients)
         for parameter in self._model.parameters():
             parameter.grad = None
 
