@@ -3,6 +3,8 @@
 import io
 from dataclasses import replace
 
+import pytest
+
 from diaulos.training.console import Console
 from diaulos.training.evaluation import EvaluationRecord
 from tests.training.test_records import STEP
@@ -33,7 +35,38 @@ def test_a_pipe_sees_the_first_and_the_last_step():
 
     first, last = pipe.getvalue().splitlines()
     assert "step 1/3" in first
-    assert last == "2bw  step 3/3  loss 2.5000  gradient norm 1  100 tokens/s  bubble 25.0%"
+    assert last == (
+        "2bw  step 3/3  loss 2.5000  gradient norm 1  100 tokens/s  memory 1 GiB  bubble 25.0%"
+        "  delay 1  versions 2  slack 2 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"model_flops_utilization": 0.412}, "MFU 41.2%"),
+        ({"slack_seconds": -0.003}, "waited 3 ms"),
+        ({"gradient_norm": None, "loss_scale": 512.0}, "skipped: gradients overflow at loss scale"),
+        ({"step_seconds": 60.0}, "1 h 39 min left"),
+        ({"step_seconds": 1.0}, "1 min 39 s left"),
+        ({"step_seconds": 0.2}, "20 s left"),
+    ],
+)
+def test_a_line_says_what_is_known(changes, shown):
+    """MFU, waiting, skipped updates and the time that is left stand in it where there are any."""
+    pipe = io.StringIO()
+    Console("2bw", 100, pipe).step(replace(STEP, **changes))
+
+    assert shown in pipe.getvalue()
+
+
+def test_a_line_never_wraps_on_a_terminal(monkeypatch):
+    """What is longer than a terminal is cut: the next step could not replace two lines."""
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = _Terminal()
+    Console("2bw", 100, terminal).step(STEP)
+
+    assert len(terminal.getvalue().removeprefix("\r\x1b[K")) == 39
 
 
 def test_evaluations_are_shown_in_lines_of_their_own():

@@ -19,8 +19,12 @@ STEP = StepRecord(
     gradient_norm=1.0,
     step_seconds=0.5,
     tokens_per_second=100.0,
+    model_flops_utilization=None,
     bubble_fraction=0.25,
+    memory_bytes=2.0**30,
+    gradient_delay=1,
     weight_versions=2,
+    slack_seconds=0.002,
     in_flight=2,
 )
 
@@ -39,6 +43,19 @@ def test_what_is_written_is_read_back(tmp_path):
         [str(event.action) for event in timeline.of_rank(rank)] for rank in range(2)
     ]
     assert read_steps(tmp_path) == [[STEP], [STEP]]
+
+
+def test_the_last_batches_are_read_alone(tmp_path):
+    """Of three batches of two microbatches the last two, each with its update, from 0 seconds."""
+    with RankRecorder(0, tmp_path) as recorder:
+        for batch in range(3):
+            for text in (f"0F{2 * batch}@0", f"0B{2 * batch}@0", f"0UPDATE{batch}"):
+                recorder.action(parse_action(text), recorder.now())
+    timeline = read_measured_timeline(tmp_path, "measured", microbatches=2, last_batches=2)
+
+    actions = [str(event.action) for event in timeline.events]
+    assert ["0F2@0", "0B2@0", "0UPDATE1", "0F4@0", "0B4@0", "0UPDATE2"] == actions
+    assert timeline.start_seconds == 0
 
 
 def test_records_survive_until_the_last_step(tmp_path):

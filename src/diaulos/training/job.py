@@ -16,6 +16,7 @@ from diaulos.training.evaluation import Evaluation, forwards_only
 from diaulos.training.grid import RankGrid, shards_of
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.loss_scale import LossScale, LossScaling, ScaleState
+from diaulos.training.metrics import Throughput, model_flops
 from diaulos.training.objective import BatchSource, Objective
 from diaulos.training.precision import Precision
 from diaulos.training.stage import place_layers
@@ -45,6 +46,8 @@ class TrainingJob:
     seed: int = 0
     chunks: int | None = None
     """Stages of the plan that share a rank; None for as many as the schedule has, or one."""
+    peak_flops_per_second: float | None = None
+    """Of the device of one rank, in the precision of the run; None where it is not known."""
     batches_between_flushes: int = 256
     """Schedules are made and checked for so many batches at a time. A schedule without flushes
     drains in between, which costs one fill and changes no number."""
@@ -134,6 +137,19 @@ class TrainingJob:
     def tokens_per_update(self) -> int:
         """Of all its microbatches, those included that a mask leaves out of the loss."""
         return self.model.tokens_per_sample * self.microbatch_size * self.microbatches_per_update
+
+    @cached_property
+    def throughput(self) -> Throughput:
+        """What an update computes, counted where it can be compared to a peak."""
+        peak = self.peak_flops_per_second
+        if peak is None:
+            return Throughput(tokens_per_update=self.tokens_per_update)
+        flops = model_flops(self.model, self.microbatch_size) * self.microbatches_per_update
+        return Throughput(
+            tokens_per_update=self.tokens_per_update,
+            flops_per_update=flops,
+            peak_flops_per_second=peak * self.grid.ranks,
+        )
 
     def make_loss_scale(
         self, *, decided: int = 0, state: ScaleState | None = None

@@ -91,7 +91,7 @@ def train_rank(
             board=board,
             recorder=recorder,
             parameter_names=names,
-            tokens_per_update=job.tokens_per_update,
+            throughput=job.throughput,
             clip_norm=job.clip_norm,
             learning_rate=job.learning_rate,
             loss_scale=loss_scale,

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +28,23 @@ class StepRecord:
     step_seconds: float
     """From this rank's last backward of the batch before to that of this batch."""
     tokens_per_second: float
+    model_flops_utilization: float | None
+    """The operations of the model, whatever is recomputed, over what all devices could do at their
+    peak; None where that is not known."""
     bubble_fraction: float
-    """The share of the step in which the average rank neither computed nor updated."""
+    """The share of the step in which the average rank neither computed nor updated; the same on
+    every rank."""
+    memory_bytes: float
+    """The most that any rank has held so far: on a device what torch has allocated there, on a CPU
+    all of the process."""
+    gradient_delay: int
+    """By how many updates the weights of the gradients are older than those that are updated, the
+    most of all stages of this rank."""
     weight_versions: int
     """The most versions alive on this rank so far."""
+    slack_seconds: float | None
+    """How long all sums over the batch were there before this rank needed them; below 0 where it
+    waited for them. None where updates do not need those of other stages."""
     in_flight: int
     """The most microbatches between forward and backward on this rank so far."""
     loss_scale: float | None = None
@@ -48,7 +62,6 @@ class RankRecorder:
         With `resumed_updates` the file is gone on with, from so many updates on.
         """
         self.rank = rank
-        self.events: list[Event] = []
         self.steps: list[StepRecord] = []
         self.evaluations: list[EvaluationRecord] = []
         self.peak_in_flight = 0
@@ -90,10 +103,9 @@ class RankRecorder:
 
     def action(self, action: Action, start_seconds: float) -> None:
         """Note an action that ends now."""
-        event = Event(self.rank, action, start_seconds, self.now())
-        self.events.append(event)
-        self._busy_seconds += event.seconds
-        self._write({"action": str(action), "start": event.start_seconds, "end": event.end_seconds})
+        end_seconds = self.now()
+        self._busy_seconds += end_seconds - start_seconds
+        self._write({"action": str(action), "start": start_seconds, "end": end_seconds})
 
     def step(self, record: StepRecord) -> None:
         """Note a step, and make all that was noted so far readable to others."""
@@ -119,16 +131,22 @@ def record_path(folder: Path, rank: int, shard: int = 0) -> Path:
     return folder / (f"rank_{rank}_shard_{shard}.jsonl" if shard else f"rank_{rank}.jsonl")
 
 
-def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeline:
-    """The measured timeline of a run since it was last resumed, its first action at 0 seconds."""
-    events = []
-    for rank in range(_ranks_recorded(folder)):
-        lines = _lines(folder, rank)
-        begin = max((i for i, line in enumerate(lines) if "resumed" in line), default=0)
-        for line in lines[begin:]:
-            if "action" in line:
-                action = parse_action(line["action"])
-                events.append(Event(rank, action, line["start"], line["end"]))
+def read_measured_timeline(
+    folder: Path, name: str, microbatches: int, *, last_batches: int | None = None
+) -> Timeline:
+    """The measured timeline of a run since it was last resumed, its first action at 0 seconds.
+
+    With `last_batches` of no more than these, from their computations on.
+    """
+    events = [
+        event
+        for rank in range(_ranks_recorded(folder))
+        for event in _events(rank, _lines(folder, rank))
+    ]
+    if last_batches is not None:
+        numbers = [event.action.number for event in events if event.action.kind.is_compute]
+        first = max(numbers, default=0) // microbatches + 1 - last_batches
+        events = [event for event in events if _batch_of(event.action, microbatches) >= first]
     start = min((event.start_seconds for event in events), default=0.0)
     return Timeline(
         name=name,
@@ -137,6 +155,19 @@ def read_measured_timeline(folder: Path, name: str, microbatches: int) -> Timeli
             Event(e.rank, e.action, e.start_seconds - start, e.end_seconds - start) for e in events
         ),
     )
+
+
+def _events(rank: int, lines: list[dict[str, Any]]) -> Iterator[Event]:
+    """The actions of a rank since the run was last resumed."""
+    begin = max((i for i, line in enumerate(lines) if "resumed" in line), default=0)
+    for line in lines[begin:]:
+        if "action" in line:
+            yield Event(rank, parse_action(line["action"]), line["start"], line["end"])
+
+
+def _batch_of(action: Action, microbatches: int) -> int:
+    """The batch of a computation or an update, which has its number."""
+    return action.number // microbatches if action.kind.is_compute else action.number
 
 
 def read_steps(folder: Path) -> list[list[StepRecord]]:

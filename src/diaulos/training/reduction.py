@@ -1,5 +1,6 @@
 """What ranks tell each other once per batch: gradients over replicas, norms over stages."""
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -31,16 +32,33 @@ class BatchShare:
     loss: float
     """The part of the batch's mean loss that this rank has computed."""
     busy_seconds: float
+    """Of the time that this rank's step took."""
+    step_seconds: float
+    memory_bytes: float
+    """The most that this rank has held so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTotals:
-    """Of all ranks together; the same on every rank."""
+    """Of all ranks together; the same on every rank, but for when it was there."""
 
     squared_norms: Tensor
     """Of each parameter of the whole model, in the order of its layers."""
     loss: float
     busy_seconds: float
+    step_seconds: float
+    memory_bytes: float
+    """The most that any of them has held."""
+    there_seconds: float
+    """When this rank had it, by `time.perf_counter`."""
+
+    @property
+    def bubble_fraction(self) -> float:
+        """The share of their steps in which the ranks were not busy.
+
+        Each rank's own step counts: that of the first batch is longer for an earlier stage.
+        """
+        return 1.0 - self.busy_seconds / self.step_seconds if self.step_seconds else 0.0
 
     @property
     def gradient_norm(self) -> float:
@@ -102,16 +120,26 @@ class BatchReducer:
             gradients.update(zip(held.weights.names, handed_over.gradients, strict=True))
             spoken_for |= held.spoken_for
         self._ties.sum(gradients)
-        vector = torch.zeros(len(self._place) + 2, dtype=torch.float64)
+        ranks = self._groups.grid.ranks
+        vector = torch.zeros(len(self._place) + 3 + ranks, dtype=torch.float64)
         counted = [name for name in gradients if name in self._place and name in spoken_for]
         places = [self._place[name] for name in counted]
         vector[places] = squared_norms([gradients[name] for name in counted])
-        vector[-2], vector[-1] = share.loss, share.busy_seconds
+        figures = vector[len(self._place) :]
+        figures[:3] = torch.tensor(
+            [share.loss, share.busy_seconds, share.step_seconds], dtype=torch.float64
+        )
+        figures[3 + self._groups.rank] = share.memory_bytes
         vector = vector.to(self._groups.device)
         dist.all_reduce(vector, group=self._groups.world)
-        vector = vector.cpu()
+        squared_norms_of_all, figures = vector.cpu().tensor_split([len(self._place)])
         return BatchTotals(
-            squared_norms=vector[:-2], loss=float(vector[-2]), busy_seconds=float(vector[-1])
+            squared_norms=squared_norms_of_all,
+            loss=float(figures[0]),
+            busy_seconds=float(figures[1]),
+            step_seconds=float(figures[2]),
+            memory_bytes=float(figures[3:].max()),
+            there_seconds=time.perf_counter(),
         )
 
 

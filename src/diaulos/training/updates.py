@@ -1,6 +1,7 @@
 """What a rank does at the end of a batch: hand over its gradients, update, write down the step."""
 
 import math
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ from diaulos.training.holdings import HeldStage
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.links import Links
 from diaulos.training.loss_scale import LossScale
+from diaulos.training.metrics import Throughput, peak_memory_bytes
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import (
     BatchReducer,
@@ -49,7 +51,7 @@ class Updater:
         board: FailureBoard,
         recorder: RankRecorder,
         parameter_names: Sequence[str],
-        tokens_per_update: int,
+        throughput: Throughput,
         clip_norm: float | None,
         learning_rate: LearningRateSchedule,
         loss_scale: LossScale | None,
@@ -64,7 +66,7 @@ class Updater:
         self._board = board
         self._recorder = recorder
         self._parameter_names = parameter_names
-        self._tokens_per_update = tokens_per_update
+        self._throughput = throughput
         self._clip_norm = clip_norm
         self._learning_rate = learning_rate
         self._loss_scale = loss_scale
@@ -79,8 +81,10 @@ class Updater:
         self._totals: dict[int, Future[BatchTotals]] = {}
         self._scales: dict[int, float] = {}
         """By batch that is handed over and not yet recorded, by what its loss was multiplied."""
-        self._ends: dict[int, float] = {}
-        """By batch, when this rank had done its last backward."""
+        self._step_seconds: dict[int, float] = {}
+        """By batch, from this rank's last backward of the batch before to its last of this one."""
+        self._needed: dict[int, float] = {}
+        """By batch, when this rank first needed its sums, by `time.perf_counter`."""
         self._unrecorded: deque[int] = deque()
         self._last_end = recorder.now()
 
@@ -88,6 +92,7 @@ class Updater:
         """Get ready for the batches of a schedule."""
         self._schedule = schedule
         self._last_end = self._recorder.now()
+        self._recorder.take_busy_seconds()  # updates after the last step belong to none
 
     def add_loss(self, batch: int, loss: Tensor) -> None:
         """Note what a microbatch adds to the loss of its batch."""
@@ -104,13 +109,17 @@ class Updater:
             self._scales[batch] = self._loss_scale.of(batch)
         handed_over[action.stage] = self._reducer.hand_over(action.stage, gradients)
         if len(handed_over) == len(self._groups.stages):
+            end = self._recorder.now()
+            step_seconds, self._last_end = end - self._last_end, end
             share = BatchShare(
                 stages=dict(handed_over),
                 loss=self._losses.pop(batch, 0.0),
                 busy_seconds=self._recorder.take_busy_seconds(),
+                step_seconds=step_seconds,
+                memory_bytes=peak_memory_bytes(self._groups.device),
             )
             self._totals[batch] = self._reducer.total(share)
-            self._ends[batch] = self._recorder.now()
+            self._step_seconds[batch] = step_seconds
 
     def scale(self, batch: int) -> float | None:
         """By what the loss of a batch under way is multiplied; None where it is not."""
@@ -120,6 +129,7 @@ class Updater:
         """Make the next version of a stage's weights, when all that it needs is summed."""
         batch, weights = action.number, self._held[action.stage].weights
         gradients = self._handed_over[batch][action.stage].gradients
+        self._needed.setdefault(batch, time.perf_counter())
         norms, norm = self._norms(action)
         start = self._recorder.now()
         scale = self._scales.get(batch, 1.0)
@@ -207,8 +217,10 @@ class Updater:
         self._links.settle_batch(batch)
         scale = self._scales.pop(batch, None)
         norm = totals.gradient_norm / (scale or 1.0)
-        end = self._ends.pop(batch)
-        step_seconds, self._last_end = end - self._last_end, end
+        step_seconds = self._step_seconds.pop(batch)
+        slack = self._needed.pop(batch) - totals.there_seconds
+        schedule = self._schedule
+        assert schedule is not None
         weights = [held.weights for held in self._held.values()]
         record = StepRecord(
             batch=batch,
@@ -216,8 +228,12 @@ class Updater:
             gradient_norm=norm if math.isfinite(norm) else None,
             loss_scale=scale,
             step_seconds=step_seconds,
-            tokens_per_second=self._tokens_per_update / step_seconds,
-            bubble_fraction=1.0 - totals.busy_seconds / (self._groups.grid.ranks * step_seconds),
+            tokens_per_second=self._throughput.tokens_per_update / step_seconds,
+            model_flops_utilization=self._throughput.utilization(step_seconds),
+            bubble_fraction=totals.bubble_fraction,
+            memory_bytes=totals.memory_bytes,
+            gradient_delay=max(schedule.gradient_delays[stage] for stage in self._held),
+            slack_seconds=None if schedule.updates_stage_by_stage else slack,
             weight_versions=max(own.peak_alive for own in weights),
             in_flight=self._recorder.peak_in_flight,
         )
