@@ -1,6 +1,6 @@
-"""Hugging Face models on real ranks train as in one process, and as transformers alone trains them.
+"""Hugging Face models on real ranks train as in one process, in float64 to 1e-12.
 
-Both in float64 to 1e-12: what passes between stages changes the order of some sums.
+That their layers give what transformers gives is tested in models/huggingface/test_model.py.
 """
 
 from dataclasses import replace
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
 
@@ -29,8 +30,6 @@ from tests.models.huggingface.toys import CONFIGS, RandomBatches, inputs_of, toy
 from tests.training.toy import graph_of, plan_of
 
 TOLERANCE = 1e-12
-SPLIT = ("llama", "qwen3", "gemma")
-"""Models that say how they are split."""
 
 
 def _job(kind, schedule, replicas, *, padded=False, shards=None, recompute=False, **changes):
@@ -53,70 +52,86 @@ def _job(kind, schedule, replicas, *, padded=False, shards=None, recompute=False
     )
 
 
-def _check(jobs, ranks):
-    for job, outcomes in zip(jobs, run_jobs(jobs, ranks=ranks), strict=True):
-        run = train_serially(job)
-        for outcome in outcomes:
-            assert_close(outcome, run, tolerance=TOLERANCE)
-
-
-def test_every_model_trains_in_two_stages():
-    """With padding and without, under schedules with a flush, with delay and in halves."""
+def _two_stages():
+    """Of two replicas each, with padding and without, some recomputed."""
     schedules = ("1f1b", "2bw", "zb-h1", "gpipe")
-    _check(
-        [
-            _job(kind, schedules[i % 4], (1, 1), padded=i % 2 == 0, recompute=i % 3 == 0)
-            for i, kind in enumerate(CONFIGS)
-        ],
-        ranks=2,
-    )
+    return [
+        _job(kind, schedules[i % 4], (2, 2), padded=i % 2 == 0, recompute=i % 3 == 0)
+        for i, kind in enumerate(CONFIGS)
+    ]
 
 
-def test_every_model_trains_in_four_stages():
-    """One after another, or two on each of two replicas' ranks."""
+def _four_stages():
+    """One on each rank, and two on each where a schedule folds."""
     jobs = [
         _job(kind, ("2bw", "zb-h1", "1f1b")[i % 3], (1,) * 4, padded=i % 2 == 1)
         for i, kind in enumerate(CONFIGS)
     ]
-    jobs += [_job(kind, "zb-v", (2,) * 4, padded=kind == "t5") for kind in ("t5", "bert")]
-    _check(jobs, ranks=4)
+    return [*jobs, _job("t5", "zb-v", (2,) * 4, padded=True)]
 
 
-def test_models_that_say_how_are_split():
-    """Tensor-parallel degree 2 beside 1, by the model's own plan."""
-    _check([_job(kind, "1f1b", (1, 1), shards=(2, 1), padded=True) for kind in SPLIT], ranks=3)
+def _shards():
+    """Stages of two shards, and one stage of two replicas with two shards each."""
+    degrees = {"llama": ((1, 1), (2, 2)), "qwen3": ((1, 2), (2, 1)), "gemma": ((2,), (2,))}
+    return [
+        replace(_job(kind, "1f1b", replicas, shards=shards, padded=True), batches=2)
+        for kind, (replicas, shards) in degrees.items()
+    ]
+
+
+KINDS_OF_JOBS = {"two stages": _two_stages, "four stages": _four_stages, "shards": _shards}
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Jobs with the outcomes of their ranks: all run at once, since transformers loads slowly."""
+    jobs = {kind: make() for kind, make in KINDS_OF_JOBS.items()}
+    found = iter(run_jobs([job for some in jobs.values() for job in some], ranks=4))
+    return {kind: [(job, next(found)) for job in some] for kind, some in jobs.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_JOBS)
+def test_every_model_trains_as_in_one_process(kind, outcomes):
+    """Losses, gradients, weights, optimizer states and evaluations are those of one process."""
+    for job, by_rank in outcomes[kind]:
+        run = train_serially(job)
+        for outcome in by_rank:
+            assert_close(outcome, run, tolerance=TOLERANCE)
 
 
 def test_a_model_goes_from_transformers_to_training_and_back(tmp_path):
     """Loaded from a folder, trained in stages and saved, it is read by `from_pretrained`.
 
-    Its scores are those of the pipeline's stages, and its loss that of the pipeline's evaluation;
-    with tied embeddings, of one shard and of two.
+    Its scores are those of the layers, and its loss that of the pipeline's evaluation; with tied
+    embeddings, of one shard and of two.
     """
+    jobs = {}
     for kind, shards in (("gemma", (2, 1)), ("t5", (1, 1, 1))):
-        config = CONFIGS[kind]
-        start, end = tmp_path / f"{kind}_start", tmp_path / f"{kind}_end"
-        _model_class(kind).from_config(config).save_pretrained(start)
+        start = tmp_path / f"{kind}_start"
+        _model_class(kind).from_config(CONFIGS[kind]).save_pretrained(start)
         job = _job(kind, "2bw", (1,) * len(shards), shards=shards, weights=open_weights(start))
-        job = replace(job, batches=5, evaluation=replace(job.evaluation, every_batches=5))
+        jobs[kind] = replace(job, batches=5, evaluation=replace(job.evaluation, every_batches=5))
         check_pretrained(job)
-        evaluated = run_ranks(_train_and_save, job, end, ranks=3)
-        trained = _model_class(kind).from_pretrained(end).double().eval()
+    by_rank = run_ranks(_train_and_save, jobs, tmp_path, ranks=3)
+    for kind, job in jobs.items():
+        start, end = (tmp_path / f"{kind}_{name}" for name in ("start", "end"))
+        trained, started = (
+            _model_class(kind).from_pretrained(folder).double().eval() for folder in (end, start)
+        )
         held_out = [job.evaluation.data(0, number) for number in range(2)]
         scores = [_scores(trained, inputs) for inputs, _ in held_out]
-
-        started = _model_class(kind).from_pretrained(start).double().eval()
-        assert (scores[0] - _scores(started, held_out[0][0])).abs().max() > 1e-3
-        read = toy_model(kind, weights=open_weights(end))
-        rounded = _model_class(kind).from_pretrained(end, dtype=torch.float32).eval()
-        inputs, _ = held_out[0]
-        assert torch.equal(_scores(rounded, inputs), _scores_of_layers(read, inputs))
         losses = [
             float(job.model.loss(given, targets)) / targets.numel()
             for given, (_, targets) in zip(scores, held_out, strict=True)
         ]
-        for loss in evaluated:
-            assert loss == pytest.approx(sum(losses) / 2, abs=TOLERANCE)
+        inputs, _ = held_out[0]
+        rounded = _model_class(kind).from_pretrained(end, dtype=torch.float32).eval()
+        read = toy_model(kind, weights=open_weights(end))
+
+        assert (scores[0] - _scores(started, inputs)).abs().max() > 1e-3
+        assert torch.equal(_scores(rounded, inputs), _scores_of_layers(read, inputs))
+        for evaluated in by_rank:
+            assert evaluated[kind] == pytest.approx(sum(losses) / 2, abs=TOLERANCE)
 
 
 def _model_class(kind):
@@ -136,8 +151,16 @@ def _scores_of_layers(model, stream):
     return stream[0]
 
 
-def _train_and_save(rank: LocalRank, job: TrainingJob, folder: Path) -> float:
-    groups = make_groups(job.shape, join_group(rank), torch.device("cpu"), shards=job.grid.shards)
-    trained = train_rank(job, groups)
-    save_pretrained(folder, job, trained)
-    return trained.evaluations[-1].loss
+def _train_and_save(
+    rank: LocalRank, jobs: dict[str, TrainingJob], folder: Path
+) -> dict[str, float]:
+    store = join_group(rank)
+    evaluated = {}
+    for kind, job in jobs.items():
+        own_store = dist.PrefixStore(kind, store)
+        device = torch.device("cpu")
+        groups = make_groups(job.shape, own_store, device, shards=job.grid.shards)
+        trained = train_rank(job, groups)
+        save_pretrained(folder / f"{kind}_end", job, trained)
+        evaluated[kind] = trained.evaluations[-1].loss
+    return evaluated

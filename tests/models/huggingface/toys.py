@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
 
-from transformers import (  # noqa: E402 - skipped before where it is absent
+from transformers import (
     BertConfig,
     GemmaConfig,
     GPT2Config,
@@ -20,8 +20,8 @@ from transformers import (  # noqa: E402 - skipped before where it is absent
     T5Config,
 )
 
-from diaulos.models.huggingface.model import pretrained  # noqa: E402
-from diaulos.models.layers import LayeredModel  # noqa: E402
+from diaulos.models.huggingface.model import pretrained
+from diaulos.models.layers import LayeredModel
 
 LENGTH = 8
 VOCABULARY = 61
