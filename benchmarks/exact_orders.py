@@ -9,8 +9,8 @@ import random
 from statistics import mean
 
 from diaulos.schedules.costs import Link, StageCosts
-from diaulos.schedules.exact_order import proven
-from diaulos.schedules.search import search
+from diaulos.schedules.order_search.exact_order import proven
+from diaulos.schedules.order_search.search import search
 from diaulos.schedules.shape import PipelineShape
 from diaulos.schedules.simulate import Simulator
 

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.files import read_graph
-from diaulos.planning.comparison import ABLATIONS
-from diaulos.planning.frontier import FrontierPoint, device_clusters, frontier
+from diaulos.planning.explanation.comparison import ABLATIONS
+from diaulos.planning.explanation.frontier import FrontierPoint, device_clusters, frontier
 from diaulos.planning.problem import PlanningProblem
 from diaulos.units import format_seconds
 

@@ -20,13 +20,13 @@ from rich.table import Table
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.planning.evaluate import fits, price_stage
-from diaulos.planning.pipelining import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Pipelining
-from diaulos.planning.places import stage_place
+from diaulos.planning.evaluation.evaluate import fits, price_stage
+from diaulos.planning.evaluation.pipelining import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Pipelining
+from diaulos.planning.evaluation.places import stage_place
 from diaulos.planning.plan import Stage
 from diaulos.planning.problem import PlanningProblem
 from diaulos.schedules.costs import Link, StageCosts
-from diaulos.schedules.judged import fastest_by_simulation
+from diaulos.schedules.judging.judged import fastest_by_simulation
 from diaulos.schedules.plans import handed_on_bytes, plan_simulator, stage_costs
 from diaulos.schedules.shape import PipelineShape
 

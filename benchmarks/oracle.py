@@ -20,10 +20,16 @@ from rich.table import Table
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.planning.costs import Collective, CostModel
+from diaulos.planning.baselines.exhaustive import exhaustive
+from diaulos.planning.evaluation.costs import Collective, CostModel
+from diaulos.planning.evaluation.pipelining import (
+    GPIPE,
+    ONE_F_ONE_B,
+    PIPELININGS,
+    STEADY,
+    ZERO_BUBBLE,
+)
 from diaulos.planning.exact import exact
-from diaulos.planning.exhaustive import exhaustive
-from diaulos.planning.pipelining import GPIPE, ONE_F_ONE_B, PIPELININGS, STEADY, ZERO_BUBBLE
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 
 EXACTLY = 1e-11

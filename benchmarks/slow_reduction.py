@@ -23,7 +23,7 @@ from torch import Tensor
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.schedules.check import check
 from diaulos.schedules.costs import Link
-from diaulos.schedules.endless import update_slack
+from diaulos.schedules.generation.endless import update_slack
 from diaulos.schedules.generators import generate
 from diaulos.schedules.simulate import Simulator
 from diaulos.training.groups import make_groups

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from diaulos.models.graph import LayerGraph as LayerGraph
     from diaulos.models.piper import read_piper as read_piper
     from diaulos.models.piper import write_piper as write_piper
-    from diaulos.planning.evaluate import evaluate as evaluate
-    from diaulos.planning.explain import explain as explain
+    from diaulos.planning.evaluation.evaluate import evaluate as evaluate
+    from diaulos.planning.explanation.explain import explain as explain
     from diaulos.planning.plan import Plan as Plan
     from diaulos.planning.planners import plan as plan
     from diaulos.planning.problem import PlanningProblem as PlanningProblem
@@ -58,8 +58,8 @@ _HOMES = {
     "Plan": "diaulos.planning.plan",
     "PlanningProblem": "diaulos.planning.problem",
     "plan": "diaulos.planning.planners",
-    "evaluate": "diaulos.planning.evaluate",
-    "explain": "diaulos.planning.explain",
+    "evaluate": "diaulos.planning.evaluation.evaluate",
+    "explain": "diaulos.planning.explanation.explain",
     "Schedule": "diaulos.schedules.schedule",
     "PipelineShape": "diaulos.schedules.shape",
     "Timeline": "diaulos.schedules.timeline",

@@ -10,8 +10,8 @@ from diaulos.clusters.files import write_cluster
 from diaulos.errors import InputError
 from diaulos.models.files import GraphFile
 from diaulos.models.piper import PiperFile
-from diaulos.planning.costs import DETAILED, PIPER, Collective, CostModel
-from diaulos.planning.pipelining import STEADY, ZERO_BUBBLE
+from diaulos.planning.evaluation.costs import DETAILED, PIPER, Collective, CostModel
+from diaulos.planning.evaluation.pipelining import STEADY, ZERO_BUBBLE
 from tests.planning.problems import chain, option
 
 LINK = Link(bandwidth_bytes_per_second=1.0)

@@ -16,7 +16,7 @@ from diaulos.clusters.files import write_cluster
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import write_graph
 from diaulos.models.graph import Edge, Layer, LayerGraph, Option
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.evaluation.evaluate import evaluate
 from diaulos.planning.files import write_plan
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.check import check

@@ -13,7 +13,7 @@ from diaulos.clusters.cluster import Cluster
 from diaulos.models.data import write_tokens
 from diaulos.models.files import write_graph
 from diaulos.models.gpt import gpt
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.evaluation.evaluate import evaluate
 from diaulos.planning.files import write_plan
 from diaulos.training.records import read_measured_timeline, read_steps
 from diaulos.training.run_file import read_run

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.endless import update_slack
+from diaulos.schedules.generation.endless import update_slack
 from diaulos.training.groups import Groups, make_groups
 from diaulos.training.rank import train_rank
 from diaulos.training.records import RankRecorder

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from diaulos.clusters.cluster import Cluster
-from diaulos.planning.costs import PIPER
-from diaulos.planning.pipelining import PIPELININGS, STEADY
+from diaulos.planning.evaluation.costs import PIPER
+from diaulos.planning.evaluation.pipelining import PIPELININGS, STEADY
 from diaulos.planning.problem import PlanningProblem
 from tests.planning.problems import clusters, detailed_problems, problems
 

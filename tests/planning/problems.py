@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.planning.costs import Collective, CostModel
-from diaulos.planning.evaluate import evaluate
-from diaulos.planning.pipelining import PIPELININGS
+from diaulos.planning.evaluation.costs import Collective, CostModel
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
 
 _TENTHS = st.integers(0, 60).map(lambda tenths: tenths / 10)

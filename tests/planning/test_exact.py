@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, Layer, LayerGraph
 from diaulos.planning import exact as exact_module
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.baselines.exhaustive import exhaustive
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import PIPELININGS
+from diaulos.planning.evaluation.rules import violations
 from diaulos.planning.exact import exact, feasible, is_searched_whole
-from diaulos.planning.exhaustive import exhaustive
-from diaulos.planning.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
-from diaulos.planning.rules import violations
-from diaulos.planning.search import downsets
-from diaulos.planning.watch import Progress, Watch
+from diaulos.planning.search.stage_costs import downsets
+from diaulos.planning.search.watch import Progress, Watch
 from tests.planning.objectives import OBJECTIVES
 from tests.planning.problems import (
     detailed_problems,

@@ -11,11 +11,11 @@ from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.errors import CheckError, InputError
 from diaulos.models.files import write_graph
 from diaulos.models.graph import LayerGraph
-from diaulos.planning.costs import DETAILED, PIPER, Collective, CostModel
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.evaluation.costs import DETAILED, PIPER, Collective, CostModel
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import ONE_F_ONE_B, STEADY
 from diaulos.planning.exact import exact
 from diaulos.planning.files import read_plan, write_plan
-from diaulos.planning.pipelining import ONE_F_ONE_B, STEADY
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
 from tests.planning.problems import chain, option, problem

@@ -13,15 +13,15 @@ from diaulos.clusters.cluster import Cluster, DeviceGroup
 from diaulos.errors import InputError
 from diaulos.models.files import write_graph
 from diaulos.models.graph import LayerGraph
-from diaulos.planning.equal import equal_splits
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.baselines.equal import equal_splits
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import ONE_F_ONE_B
+from diaulos.planning.evaluation.places import placed
+from diaulos.planning.evaluation.rules import violations
 from diaulos.planning.exact import exact
 from diaulos.planning.files import read_plan, write_plan
-from diaulos.planning.pipelining import ONE_F_ONE_B
-from diaulos.planning.places import placed
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
-from diaulos.planning.rules import violations
 from diaulos.reporting.idle import idle_sentence
 from tests.planning.problems import chain, option, problem
 

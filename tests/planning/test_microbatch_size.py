@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diaulos.errors import InputError
-from diaulos.planning.exhaustive import exhaustive
+from diaulos.planning.baselines.exhaustive import exhaustive
 from diaulos.planning.microbatch_size import fastest_microbatch_size
 from tests.planning.problems import chain, option, problem
 

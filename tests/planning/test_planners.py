@@ -3,7 +3,7 @@
 import pytest
 
 from diaulos.errors import InfeasibleError
-from diaulos.planning.equal import equal
+from diaulos.planning.baselines.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.planners import PLANNERS, plan
 from tests.planning.problems import chain, option, problem

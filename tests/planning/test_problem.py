@@ -7,11 +7,11 @@ import pytest
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.errors import CheckError, InputError
 from diaulos.models.graph import FixedMemory
-from diaulos.planning.costs import DETAILED, PIPER
-from diaulos.planning.equal import equal
+from diaulos.planning.baselines.equal import equal
+from diaulos.planning.baselines.exhaustive import exhaustive
+from diaulos.planning.evaluation.costs import DETAILED, PIPER
+from diaulos.planning.evaluation.pipelining import GPIPE
 from diaulos.planning.exact import exact
-from diaulos.planning.exhaustive import exhaustive
-from diaulos.planning.pipelining import GPIPE
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import Planner, PlanningProblem, SearchResult, answer
 from tests.planning.problems import chain, option, problem

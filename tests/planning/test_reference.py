@@ -3,12 +3,12 @@
 import pytest
 
 from diaulos.clusters.cluster import Cluster
-from diaulos.planning.equal import equal
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.baselines.equal import equal
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.rules import violations
 from diaulos.planning.exact import exact
 from diaulos.planning.problem import PlanningProblem, PlanningResult
-from diaulos.planning.rules import violations
-from diaulos.planning.search.downsets import enumerate_downsets, enumerate_pairs
+from diaulos.planning.search.stage_costs.downsets import enumerate_downsets, enumerate_pairs
 from tests.planning.reference import (
     expected_seconds,
     label,

@@ -13,9 +13,9 @@ from statistics import mean, median
 import numpy as np
 import pytest
 
-from diaulos.planning.evaluate import Evaluation, evaluate
+from diaulos.planning.evaluation.evaluate import Evaluation, evaluate
+from diaulos.planning.evaluation.pipelining import ONE_F_ONE_B
 from diaulos.planning.exact import exact
-from diaulos.planning.pipelining import ONE_F_ONE_B
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem
 from tests.planning.problems import chain, option, problem

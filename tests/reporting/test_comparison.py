@@ -1,6 +1,6 @@
 """Contenders as rows, and the reasons of those without a plan."""
 
-from diaulos.planning.comparison import Standing, compare
+from diaulos.planning.explanation.comparison import Standing, compare
 from diaulos.reporting.comparison import comparison_documents, reasons
 from tests.planning.problems import chain, option, problem
 

@@ -12,7 +12,7 @@ from diaulos.reporting.difference import (
     step_sentence,
     time_table,
 )
-from diaulos.schedules.difference import difference
+from diaulos.schedules.analysis.difference import difference
 from tests.reporting.runs import simulated
 
 PLANNED = simulated("1f1b", 2, 4)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from diaulos.planning.evaluate import evaluate
-from diaulos.planning.explain import explain
-from diaulos.planning.gap import Gap
-from diaulos.planning.what_if import what_if
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.explanation.explain import explain
+from diaulos.planning.explanation.gap import Gap
+from diaulos.planning.explanation.what_if import what_if
 from diaulos.reporting.explain import gap_table, stages_table, what_if_sentences
 from tests.planning.plans import plan, stage
 from tests.planning.problems import chain, option, problem

@@ -4,7 +4,12 @@ import pytest
 
 from diaulos.errors import InputError
 from diaulos.planning.exact import exact
-from diaulos.planning.frontier import FrontierPoint, device_clusters, frontier, memory_clusters
+from diaulos.planning.explanation.frontier import (
+    FrontierPoint,
+    device_clusters,
+    frontier,
+    memory_clusters,
+)
 from diaulos.reporting.frontier import frontier_documents, frontier_svg, frontier_table
 from tests.planning.problems import chain, option, problem
 

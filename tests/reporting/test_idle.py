@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from diaulos.planning.equal import equal
+from diaulos.planning.baselines.equal import equal
 from diaulos.planning.exact import exact
 from diaulos.planning.problem import PlanningProblem
 from diaulos.reporting.idle import idle_sentence

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from diaulos.planning.infeasibility import explain_infeasibility
+from diaulos.planning.explanation.infeasibility import explain_infeasibility
 from diaulos.reporting.infeasibility import (
     describe_kinds,
     infeasibility_document,

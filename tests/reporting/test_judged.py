@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from diaulos.planning.pipelining import ONE_F_ONE_B
+from diaulos.planning.evaluation.pipelining import ONE_F_ONE_B
 from diaulos.reporting.judged import (
     judgement_document,
     judgement_sentence,
@@ -12,8 +12,8 @@ from diaulos.reporting.judged import (
     schedule_reasons,
     schedules_table,
 )
-from diaulos.schedules.judged import fastest_by_simulation
-from diaulos.schedules.schedule_choice import compare_schedules
+from diaulos.schedules.judging.judged import fastest_by_simulation
+from diaulos.schedules.judging.schedule_choice import compare_schedules
 from tests.planning.problems import chain, option, problem
 
 PAIR = replace(

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.models.graph import Edge, Layer, LayerGraph
-from diaulos.planning.evaluate import evaluate
-from diaulos.planning.pipelining import GPIPE
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import GPIPE
 from diaulos.planning.plan import Plan, Stage
 from diaulos.reporting.tables import describe_layers, describe_options, plan_sentence, plan_table
 from tests.planning.problems import chain, option, problem

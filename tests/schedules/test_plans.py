@@ -8,9 +8,9 @@ from diaulos.clusters.cluster import Cluster, DeviceGroup
 from diaulos.clusters.cluster import Link as ClusterLink
 from diaulos.errors import InputError
 from diaulos.models.graph import Edge, FixedMemory, Layer, LayerGraph, Option
-from diaulos.planning.costs import PIPER
-from diaulos.planning.evaluate import evaluate
-from diaulos.planning.pipelining import PIPELININGS, Pipelining
+from diaulos.planning.evaluation.costs import PIPER
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.evaluation.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.costs import message_bytes
 from diaulos.schedules.plans import plan_costs, plan_links, plan_simulator, simulate_plan

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diaulos.errors import InputError
-from diaulos.schedules.order import stretches
+from diaulos.schedules.causality.order import stretches
 from diaulos.schedules.shape import PipelineShape
 from diaulos.training.evaluation import Evaluation, forwards_only
 from tests.training.toy import RandomTokens, toy_job

@@ -11,7 +11,7 @@ from diaulos.errors import InputError
 from diaulos.models.data import write_tokens
 from diaulos.models.files import write_graph
 from diaulos.models.gpt import gpt
-from diaulos.planning.evaluate import evaluate
+from diaulos.planning.evaluation.evaluate import evaluate
 from diaulos.planning.files import write_plan
 from diaulos.training.run_file import read_run
 from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of

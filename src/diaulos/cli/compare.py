@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.errors import InfeasibleError
-from diaulos.planning.comparison import compare as compare_contenders
+from diaulos.planning.explanation.comparison import compare as compare_contenders
 from diaulos.reporting.comparison import comparison_documents, comparison_table, reasons
 
 

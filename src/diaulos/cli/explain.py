@@ -7,9 +7,9 @@ from cyclopts import Parameter
 
 from diaulos.cli.output import make_console, print_json
 from diaulos.clusters.expression import find_cluster
-from diaulos.planning.explain import explain as explain_plan
+from diaulos.planning.explanation.explain import explain as explain_plan
+from diaulos.planning.explanation.what_if import what_if
 from diaulos.planning.files import read_plan
-from diaulos.planning.what_if import what_if
 from diaulos.reporting.explain import (
     explanation_document,
     gap_table,

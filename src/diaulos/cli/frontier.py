@@ -14,9 +14,9 @@ from diaulos.clusters.cluster import Cluster
 from diaulos.documents import write_text
 from diaulos.errors import InfeasibleError, InputError
 from diaulos.models.files import GraphFile
-from diaulos.planning.comparison import ABLATIONS
-from diaulos.planning.frontier import FrontierPoint, device_clusters, memory_clusters
-from diaulos.planning.frontier import frontier as plan_frontier
+from diaulos.planning.explanation.comparison import ABLATIONS
+from diaulos.planning.explanation.frontier import FrontierPoint, device_clusters, memory_clusters
+from diaulos.planning.explanation.frontier import frontier as plan_frontier
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem
 from diaulos.reporting.frontier import frontier_documents, frontier_svg, frontier_table

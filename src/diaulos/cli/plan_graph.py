@@ -8,13 +8,13 @@ from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.cli.progress import progress_display
 from diaulos.errors import InfeasibleError
+from diaulos.planning.evaluation.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.exact import exact
+from diaulos.planning.explanation.infeasibility import explain_infeasibility
 from diaulos.planning.files import stage_documents, write_plan
-from diaulos.planning.infeasibility import explain_infeasibility
-from diaulos.planning.pipelining import PIPELININGS, Pipelining
 from diaulos.planning.planners import PLANNERS
 from diaulos.planning.problem import PlanningProblem, PlanningResult
-from diaulos.planning.watch import Watch
+from diaulos.planning.search.watch import Watch
 from diaulos.reporting.idle import idle_sentence
 from diaulos.reporting.infeasibility import infeasibility_document, infeasibility_sentences
 from diaulos.reporting.judged import (
@@ -25,8 +25,8 @@ from diaulos.reporting.judged import (
     schedules_table,
 )
 from diaulos.reporting.tables import plan_sentence, plan_table, proof_phrase
-from diaulos.schedules.judged import Judgement, fastest_by_simulation, judged
-from diaulos.schedules.schedule_choice import ScheduleStanding, compare_schedules
+from diaulos.schedules.judging.judged import Judgement, fastest_by_simulation, judged
+from diaulos.schedules.judging.schedule_choice import ScheduleStanding, compare_schedules
 from diaulos.units import format_seconds
 
 

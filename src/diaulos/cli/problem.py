@@ -12,8 +12,8 @@ from diaulos.clusters.expression import find_cluster
 from diaulos.errors import InputError
 from diaulos.models.files import GraphFile, read_graph
 from diaulos.models.time_units import TimeUnit, time_unit_warning
-from diaulos.planning.costs import DETAILED, PIPER, Collective, CostModel
-from diaulos.planning.pipelining import PIPELININGS
+from diaulos.planning.evaluation.costs import DETAILED, PIPER, Collective, CostModel
+from diaulos.planning.evaluation.pipelining import PIPELININGS
 from diaulos.planning.problem import PlanningProblem
 from diaulos.units import parse_bandwidth, parse_bytes
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from diaulos.planning.watch import Progress, say_nothing
+from diaulos.planning.search.watch import Progress, say_nothing
 from diaulos.units import format_seconds
 
 _SECONDS_BEFORE_SHOWN = 1.0

@@ -27,7 +27,7 @@ from diaulos.cli.simulations import (
 )
 from diaulos.documents import write_text
 from diaulos.errors import InputError
-from diaulos.planning.evaluate import fits
+from diaulos.planning.evaluation.evaluate import fits
 from diaulos.reporting.page import schedule_page
 from diaulos.reporting.summary import (
     ScheduleSummary,
@@ -38,9 +38,9 @@ from diaulos.reporting.summary import (
 )
 from diaulos.reporting.svg import comparison_svg, schedule_svg
 from diaulos.reporting.trace import write_trace
-from diaulos.schedules.bubbles import bubble_by_cause
+from diaulos.schedules.analysis.bubbles import bubble_by_cause
 from diaulos.schedules.costs import Links
-from diaulos.schedules.endless import update_slack
+from diaulos.schedules.generation.endless import update_slack
 from diaulos.schedules.schedule import format_actions
 from diaulos.schedules.timeline import Timeline, read_timeline
 from diaulos.units import format_bytes

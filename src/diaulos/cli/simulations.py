@@ -10,10 +10,10 @@ from diaulos.cli.pipeline import Pipeline
 from diaulos.errors import InputError
 from diaulos.schedules.check import check
 from diaulos.schedules.costs import StageCosts, chunk_costs
-from diaulos.schedules.exact_order import proven
 from diaulos.schedules.generators import GENERATORS, generate
+from diaulos.schedules.order_search.exact_order import proven
+from diaulos.schedules.order_search.search import search
 from diaulos.schedules.schedule import Schedule
-from diaulos.schedules.search import search
 from diaulos.schedules.simulate import Simulator
 from diaulos.schedules.timeline import Timeline
 from diaulos.units import format_seconds

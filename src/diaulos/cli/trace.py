@@ -14,7 +14,7 @@ from diaulos.reporting.difference import (
     time_table,
 )
 from diaulos.reporting.trace_files import read_timeline_or_trace
-from diaulos.schedules.difference import difference
+from diaulos.schedules.analysis.difference import difference
 from diaulos.schedules.timeline import Timeline
 
 

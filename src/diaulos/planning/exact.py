@@ -16,19 +16,19 @@ from dataclasses import replace
 from fractions import Fraction
 
 from diaulos.errors import InputError
-from diaulos.planning.coarsening import coarsen
-from diaulos.planning.contraction import Contraction, identity
-from diaulos.planning.downset_count import count_downsets
-from diaulos.planning.evaluate import RELATIVE_ROUNDING, evaluate
-from diaulos.planning.lossless import contract
+from diaulos.planning.evaluation.evaluate import RELATIVE_ROUNDING, evaluate
+from diaulos.planning.merging.coarsening import coarsen
+from diaulos.planning.merging.contraction import Contraction, identity
+from diaulos.planning.merging.downset_count import count_downsets
+from diaulos.planning.merging.lossless import contract
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem, PlanningResult, SearchResult, answer
-from diaulos.planning.search.downsets import MOST_DOWNSETS, TooManyStagesError
+from diaulos.planning.search.covering.placement import Judge, Placement
 from diaulos.planning.search.flush import fastest_flush, fits_at_all_flushed
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.space import Space, build_space
+from diaulos.planning.search.stage_costs.downsets import MOST_DOWNSETS, TooManyStagesError
+from diaulos.planning.search.stage_costs.space import Space, build_space
 from diaulos.planning.search.steady import fastest_steady, fits_at_all
-from diaulos.planning.watch import Watch
+from diaulos.planning.search.watch import Watch
 
 _FEW_DOWNSETS = 1_000
 """A graph that has no more is searched as it is."""

@@ -22,13 +22,13 @@ from diaulos.errors import CheckError, InputError
 from diaulos.models.files import read_graph
 from diaulos.models.graph import LayerGraph, Option
 from diaulos.models.time_units import TimeUnit
-from diaulos.planning.costs import PIPER, Collective, CostModel
-from diaulos.planning.evaluate import Evaluation, StagePrice, evaluate
-from diaulos.planning.pipelining import PIPELININGS, STEADY, Pipelining
-from diaulos.planning.places import describe_devices, placed
+from diaulos.planning.evaluation.costs import PIPER, Collective, CostModel
+from diaulos.planning.evaluation.evaluate import Evaluation, StagePrice, evaluate
+from diaulos.planning.evaluation.pipelining import PIPELININGS, STEADY, Pipelining
+from diaulos.planning.evaluation.places import describe_devices, placed
+from diaulos.planning.evaluation.rules import violations
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningProblem
-from diaulos.planning.rules import violations
 
 FORMAT = "diaulos.plan/1"
 _STAGE_KEYS = ("layers", "data_parallel", "tensor_parallel", "options")

@@ -6,12 +6,12 @@ from types import MappingProxyType
 from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InfeasibleError
 from diaulos.models.graph import LayerGraph
-from diaulos.planning.costs import CostModel, usual_costs
-from diaulos.planning.equal import equal
+from diaulos.planning.baselines.equal import equal
+from diaulos.planning.baselines.exhaustive import exhaustive
+from diaulos.planning.baselines.pipedream import pipedream
+from diaulos.planning.evaluation.costs import CostModel, usual_costs
+from diaulos.planning.evaluation.pipelining import STEADY, Pipelining
 from diaulos.planning.exact import exact
-from diaulos.planning.exhaustive import exhaustive
-from diaulos.planning.pipedream import pipedream
-from diaulos.planning.pipelining import STEADY, Pipelining
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import Planner, PlanningProblem
 

@@ -10,11 +10,11 @@ from typing import Protocol
 from diaulos.clusters.cluster import Cluster
 from diaulos.errors import CheckError, InputError
 from diaulos.models.graph import Layer, LayerGraph, Option
-from diaulos.planning.costs import PIPER, CostModel
-from diaulos.planning.evaluate import Evaluation, evaluate, fits, held_bytes
-from diaulos.planning.pipelining import STEADY, Pipelining
+from diaulos.planning.evaluation.costs import PIPER, CostModel
+from diaulos.planning.evaluation.evaluate import Evaluation, evaluate, fits, held_bytes
+from diaulos.planning.evaluation.pipelining import STEADY, Pipelining
+from diaulos.planning.evaluation.rules import violations
 from diaulos.planning.plan import Plan
-from diaulos.planning.rules import violations
 from diaulos.units import format_bytes
 
 

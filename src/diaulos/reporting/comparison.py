@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from diaulos.planning.comparison import Standing
+from diaulos.planning.explanation.comparison import Standing
 from diaulos.units import format_bytes, format_seconds
 
 _FIGURES = ("per sample", "per batch", "to the best", "devices", "stages", "fullest device")

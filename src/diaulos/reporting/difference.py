@@ -8,7 +8,11 @@ from rich.table import Table
 from diaulos.reporting.colours import KIND_NAMES
 from diaulos.reporting.summary import join_some
 from diaulos.schedules.actions import Action
-from diaulos.schedules.difference import OrderDifference, TimeDifference, TimelineDifference
+from diaulos.schedules.analysis.difference import (
+    OrderDifference,
+    TimeDifference,
+    TimelineDifference,
+)
 from diaulos.units import format_seconds
 
 _WAITING = "waiting"

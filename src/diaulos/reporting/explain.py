@@ -6,11 +6,11 @@ from typing import Any
 from rich.table import Table
 
 from diaulos.models.graph import LayerGraph
-from diaulos.planning.explain import Explanation, Limit, StageExplanation
-from diaulos.planning.gap import Gap
+from diaulos.planning.explanation.explain import Explanation, Limit, StageExplanation
+from diaulos.planning.explanation.gap import Gap
+from diaulos.planning.explanation.what_if import Alternative, WhatIf
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import PlanningProblem
-from diaulos.planning.what_if import Alternative, WhatIf
 from diaulos.reporting.infeasibility import describe_kinds
 from diaulos.reporting.tables import describe_layers
 from diaulos.units import format_bytes, format_seconds

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from diaulos.clusters.cluster import Cluster
-from diaulos.planning.frontier import FrontierPoint
+from diaulos.planning.explanation.frontier import FrontierPoint
 from diaulos.reporting.line_plot import Axis, line_plot
 from diaulos.units import format_bytes, format_seconds
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from diaulos.planning.infeasibility import Infeasibility, Shortage
+from diaulos.planning.explanation.infeasibility import Infeasibility, Shortage
 from diaulos.planning.problem import PlanningProblem
 from diaulos.reporting.tables import describe_layers
 from diaulos.units import format_bytes

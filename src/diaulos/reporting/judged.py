@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from diaulos.schedules.judged import JudgedPlan, Judgement
-from diaulos.schedules.schedule_choice import ScheduleStanding
+from diaulos.schedules.judging.judged import JudgedPlan, Judgement
+from diaulos.schedules.judging.schedule_choice import ScheduleStanding
 from diaulos.units import format_bytes, format_seconds
 
 _FIGURES = ("stages", "closed form", "simulated", "devices", "fullest device")

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph
-from diaulos.planning.evaluate import Evaluation
-from diaulos.planning.places import describe_devices, placed
+from diaulos.planning.evaluation.evaluate import Evaluation
+from diaulos.planning.evaluation.places import describe_devices, placed
 from diaulos.planning.plan import Plan, Stage
 from diaulos.planning.problem import PlanningResult
 from diaulos.units import format_bytes, format_seconds

@@ -13,11 +13,11 @@ import numpy as np
 
 from diaulos.errors import CheckError
 from diaulos.schedules.actions import Kind
+from diaulos.schedules.causality.order import Stretch, stretches
+from diaulos.schedules.checking.facts import Facts
+from diaulos.schedules.checking.missing import first_missing
+from diaulos.schedules.checking.rules import RULES
 from diaulos.schedules.errors import ScheduleError
-from diaulos.schedules.facts import Facts
-from diaulos.schedules.missing import first_missing
-from diaulos.schedules.order import Stretch, stretches
-from diaulos.schedules.rules import RULES
 from diaulos.schedules.schedule import Schedule
 
 

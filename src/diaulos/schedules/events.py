@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.columns import Columns, Flags, Numbers, are_of_kind
-from diaulos.schedules.rows import MadeWhenRead, actions_at
+from diaulos.schedules.columnar.columns import Columns, Flags, Numbers, are_of_kind
+from diaulos.schedules.columnar.rows import MadeWhenRead, actions_at
 
 Seconds = NDArray[np.float64]
 

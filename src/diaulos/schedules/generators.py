@@ -5,13 +5,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from diaulos.errors import InputError
-from diaulos.schedules.endless import pipedream, pipedream_vertical_sync, two_buffered_weights
-from diaulos.schedules.flushed import gpipe, one_forward_one_backward
-from diaulos.schedules.looped import breadth_first, interleaved
+from diaulos.schedules.generation.endless import (
+    pipedream,
+    pipedream_vertical_sync,
+    two_buffered_weights,
+)
+from diaulos.schedules.generation.flushed import gpipe, one_forward_one_backward
+from diaulos.schedules.generation.looped import breadth_first, interleaved
+from diaulos.schedules.generation.v_shaped import dualpipe_v, zero_bubble_v
+from diaulos.schedules.generation.zero_bubble import zero_bubble_h1, zero_bubble_h2
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
-from diaulos.schedules.v_shaped import dualpipe_v, zero_bubble_v
-from diaulos.schedules.zero_bubble import zero_bubble_h1, zero_bubble_h2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from diaulos.clusters.cluster import Cluster
 from diaulos.models.graph import LayerGraph, Option
-from diaulos.planning.places import StagePlace, stage_places
+from diaulos.planning.evaluation.places import StagePlace, stage_places
 from diaulos.planning.plan import Plan, Stage
 from diaulos.schedules.check import check
 from diaulos.schedules.costs import Link, StageCosts

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, parse_action
-from diaulos.schedules.columns import Columns, Numbers, partners
-from diaulos.schedules.rows import Rows
+from diaulos.schedules.columnar.columns import Columns, Numbers, partners
+from diaulos.schedules.columnar.rows import Rows
 from diaulos.schedules.shape import PipelineShape
 
 

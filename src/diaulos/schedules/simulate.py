@@ -8,13 +8,13 @@ import numpy as np
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.columns import Numbers
+from diaulos.schedules.causality.order import Stretch, stretches
+from diaulos.schedules.causality.turns import Turns
+from diaulos.schedules.columnar.columns import Numbers
 from diaulos.schedules.costs import Links, StageCosts, border_links, message_bytes
 from diaulos.schedules.events import Event, Events
-from diaulos.schedules.order import Stretch, stretches
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.timeline import MemoryPoint, Resident, Timeline
-from diaulos.schedules.turns import Turns
 
 Scale = Callable[[Action], float]
 """What the seconds of a computation are multiplied by: 2.0 for a microbatch twice as long."""

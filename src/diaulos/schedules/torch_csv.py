@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from diaulos.errors import InputError
 from diaulos.schedules.actions import Action, Kind, parse_action
-from diaulos.schedules.assembly import Step
-from diaulos.schedules.completion import completed, flushed_law
+from diaulos.schedules.generation.assembly import Step
+from diaulos.schedules.generation.completion import completed, flushed_law
 from diaulos.schedules.schedule import Schedule
 from diaulos.schedules.shape import PipelineShape
 

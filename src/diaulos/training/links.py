@@ -13,7 +13,7 @@ from torch import Tensor
 from diaulos.errors import CheckError
 from diaulos.models.layers import Stream
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.arrivals import sends_proven_by
+from diaulos.schedules.causality.arrivals import sends_proven_by
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard, RunError
 from diaulos.training.groups import Groups

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from diaulos.errors import InputError
-from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.pipelining import PIPELININGS, STEADY
+from diaulos.planning.evaluation.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.evaluation.pipelining import PIPELININGS, STEADY
 from diaulos.planning.problem import PlanningProblem
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.space import Space, build_space
+from diaulos.planning.search.covering.placement import Judge, Placement
+from diaulos.planning.search.stage_costs.space import Space, build_space
 from tests.planning.problems import detailed_problems, problems
 
 FLUSHES = [some for some in PIPELININGS.values() if some.flushes]

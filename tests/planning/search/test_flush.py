@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diaulos.planning.pipelining import GPIPE, ONE_F_ONE_B
+from diaulos.planning.evaluation.pipelining import GPIPE, ONE_F_ONE_B
+from diaulos.planning.search.covering.placement import Judge, Placement
 from diaulos.planning.search.flush import fastest_flush, fits_at_all_flushed
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.space import Space
-from diaulos.planning.watch import Progress, Watch
+from diaulos.planning.search.stage_costs.space import Space
+from diaulos.planning.search.watch import Progress, Watch
 from tests.planning.problems import chain, option, problem
 from tests.planning.search.spaces import EveryPlan, flush_problems, size_of, space_of, spaces
 

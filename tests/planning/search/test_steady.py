@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diaulos.planning.search.placement import Judge
-from diaulos.planning.search.space import Space
+from diaulos.planning.search.covering.placement import Judge
+from diaulos.planning.search.stage_costs.space import Space
 from diaulos.planning.search.steady import bottleneck, fastest_steady, fits_at_all
-from diaulos.planning.watch import Progress, Watch
+from diaulos.planning.search.watch import Progress, Watch
 from tests.planning.problems import chain, option, problem, problems
 from tests.planning.search.spaces import EveryPlan, size_of, space_of, spaces, steady_problems
 

@@ -3,8 +3,8 @@
 import pytest
 
 from diaulos.models.graph import Layer, LayerGraph
+from diaulos.planning.baselines.exhaustive import exhaustive
 from diaulos.planning.exact import exact
-from diaulos.planning.exhaustive import exhaustive
 from diaulos.planning.plan import Plan
 from diaulos.planning.problem import Planner, PlanningProblem
 from tests.planning.problems import chain, option, problem

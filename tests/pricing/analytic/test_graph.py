@@ -5,7 +5,7 @@ import pytest
 from diaulos.clusters.expression import parse_cluster
 from diaulos.estimating.estimate import estimate
 from diaulos.models.operations import Workload
-from diaulos.planning.pipelining import ONE_F_ONE_B
+from diaulos.planning.evaluation.pipelining import ONE_F_ONE_B
 from diaulos.planning.planners import plan
 from diaulos.pricing.analytic.graph import Ways, priced_graph
 from diaulos.pricing.analytic.options import LayerOptions, Recompute

@@ -11,15 +11,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover
-from diaulos.planning.search.growth import Limits
+from diaulos.planning.evaluation.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.search.covering.cover import Cover
+from diaulos.planning.search.covering.growth import Limits
+from diaulos.planning.search.covering.placement import Judge, Placement
+from diaulos.planning.search.covering.scope import Scope
 from diaulos.planning.search.outcome import Outcome
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.scope import Scope
-from diaulos.planning.search.space import Space
-from diaulos.planning.search.threshold import Threshold
-from diaulos.planning.watch import Watch
+from diaulos.planning.search.stage_costs.space import Space
+from diaulos.planning.search.stage_costs.threshold import Threshold
+from diaulos.planning.search.watch import Watch
 
 _FOREVER = Fraction(2**200)
 _ROUNDED_UP = 1 + 2.0**-40

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from diaulos.planning.search.placement import Placement
+from diaulos.planning.search.covering.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

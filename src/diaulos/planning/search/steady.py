@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover
-from diaulos.planning.search.growth import Limits
-from diaulos.planning.search.moves import doubtful_moves
+from diaulos.planning.evaluation.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.search.covering.cover import Cover
+from diaulos.planning.search.covering.growth import Limits
+from diaulos.planning.search.covering.moves import doubtful_moves
+from diaulos.planning.search.covering.placement import Judge, Placement
+from diaulos.planning.search.covering.scope import Scope
 from diaulos.planning.search.outcome import Outcome
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.scope import Scope
-from diaulos.planning.search.threshold import Threshold
+from diaulos.planning.search.stage_costs.threshold import Threshold
 from diaulos.planning.search.ties import break_ties
-from diaulos.planning.watch import Watch
+from diaulos.planning.search.watch import Watch
 
 _FIRST_STEPS = (1.1, 1.6, 6.0, 36.0)
 """Multiples of the bound that are tried before any plan is known."""

@@ -11,14 +11,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from diaulos.planning.evaluate import RELATIVE_ROUNDING
-from diaulos.planning.search.cover import Cover
-from diaulos.planning.search.growth import Limits
-from diaulos.planning.search.moves import Moves, best_moves
-from diaulos.planning.search.placement import Judge, Placement
-from diaulos.planning.search.scope import Scope
-from diaulos.planning.search.space import Space
-from diaulos.planning.search.threshold import Threshold
+from diaulos.planning.evaluation.evaluate import RELATIVE_ROUNDING
+from diaulos.planning.search.covering.cover import Cover
+from diaulos.planning.search.covering.growth import Limits
+from diaulos.planning.search.covering.moves import Moves, best_moves
+from diaulos.planning.search.covering.placement import Judge, Placement
+from diaulos.planning.search.covering.scope import Scope
+from diaulos.planning.search.stage_costs.space import Space
+from diaulos.planning.search.stage_costs.threshold import Threshold
 
 MOST_CHOICES = 2_000
 """With more stages whose options must be chosen one by one, memory does not break ties."""

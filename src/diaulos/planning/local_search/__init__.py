@@ -1,0 +1,1 @@
+"""Plans varied step by step, for goals that only a simulation knows."""

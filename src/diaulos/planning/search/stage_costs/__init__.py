@@ -1,0 +1,1 @@
+"""What every possible stage costs, before its options are chosen."""

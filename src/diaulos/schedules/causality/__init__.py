@@ -1,0 +1,1 @@
+"""What must happen before what, on ranks that wait for each other."""

@@ -1,0 +1,1 @@
+"""Actions as columns of numbers, and as rows once somebody reads them."""

@@ -1,0 +1,1 @@
+"""Plans and schedules chosen by simulation."""

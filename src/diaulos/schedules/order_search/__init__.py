@@ -1,0 +1,1 @@
+"""The search for the best order of a batch: a job shop, its bounds, and a proof."""
