@@ -106,7 +106,8 @@ def estimate(
     Parameters
     ----------
     config
-        A config.json of Hugging Face transformers, or its folder; or give sizes.
+        A config.json of Hugging Face transformers, or its folder; module:factory, a function that
+        returns a torch module and example inputs; or give sizes.
     cluster
         Nodes x devices of a node x device, such as 4x8xH100-80GB, or a file.
     flags

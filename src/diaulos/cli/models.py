@@ -76,8 +76,17 @@ class ModelFlags:
         return partial(decoder_operations, sizes)
 
 
+def is_factory(config: Path) -> bool:
+    """Whether it is the `module:factory` of a torch module, and no file."""
+    return ":" in config.name and not config.exists()
+
+
 def read_model(config: Path) -> Model:
     """By closed form where there is one; else through transformers, where it is installed."""
+    if is_factory(config):
+        from diaulos.models.traced.module import made_module  # noqa: PLC0415 - loads torch
+
+        return made_module(str(config))
     document, name = read_document(config)
     installed = all(find_spec(package) for package in ("torch", "transformers"))
     if has_closed_form(document) or not installed:

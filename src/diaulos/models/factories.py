@@ -40,13 +40,8 @@ def load_model(reference: str) -> MadeModel:
     made = find_factory(reference)()
     if isinstance(made, LayeredModel):
         return MadeModel(model=made)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
-        raise InputError(f"{reference} returned a {type(made).__name__}", _RULE)
-    module, inputs = made
-    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-    tensors = tuple(leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
-    if not tensors or not tensors[0].dim():
-        raise InputError(f"{reference} gave no example inputs", _RULE)
+    module, arguments = module_with_inputs(reference, made)
+    tensors = input_tensors(arguments)
     samples = tensors[0].shape[0]
     targets = torch.zeros(samples)
     if isinstance(module, nn.Sequential | nn.ModuleList):
@@ -76,6 +71,23 @@ def find_factory(reference: str) -> Callable[[], Any]:
         listed = ", ".join(key for key in functions if not key.startswith("_"))
         raise InputError(f"{module} has no function {name!r}", f"it has {listed or 'none'}")
     return factory  # type: ignore[no-any-return]
+
+
+def module_with_inputs(reference: str, made: object) -> tuple[nn.Module, tuple[Any, ...]]:
+    """What a factory made, where it is a module with its arguments, some of them tensors."""
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
+        raise InputError(f"{reference} returned a {type(made).__name__}", _RULE)
+    module, inputs = made
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    tensors = input_tensors(arguments)
+    if not tensors or not tensors[0].dim():
+        raise InputError(f"{reference} gave no example inputs", _RULE)
+    return module, arguments
+
+
+def input_tensors(arguments: tuple[Any, ...]) -> Stream:
+    """The tensors among arguments, of which the first has the samples."""
+    return tuple(leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
 
 
 def summed_outputs(*outputs_and_targets: Tensor) -> Tensor:

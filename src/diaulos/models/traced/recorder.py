@@ -60,14 +60,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         inputs: Iterable[Tensor],
         outputs: Iterable[Tensor],
-        backward: Callable[[list[Tensor], list[Tensor]], None],
+        backward: Callable[[list[Tensor], list[Tensor], frozenset[str]], None],
     ) -> Tape:
-        """The tape of the segment, whose `backward` is run from its outputs and their gradients."""
+        """The tape of the segment, whose `backward` is run from its outputs and their gradients.
+
+        It is told the names of the parameters that the forward read.
+        """
         forward, saved = tuple(self._steps), frozenset(self._saved - self._parameters.keys())
         leaving = list(outputs)
         gradients = [torch.empty_like(tensor) for tensor in leaving]
         self._steps, self._in_backward = [], True
-        backward(leaving, gradients)
+        used = {some.key for step in forward for some in step.reads} & self._parameters.keys()
+        backward(leaving, gradients, frozenset(self._parameters[key] for key in used))
         self._in_backward = False
         tape = Tape(
             forward=forward,

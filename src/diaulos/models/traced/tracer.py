@@ -99,7 +99,7 @@ class _Tracer:
     """Takes the place of the forward of blocks and head, to begin and end segments there."""
 
     def __init__(self, model: nn.Module, recorder: Recorder) -> None:
-        self._model = model
+        self._parameters = dict(model.named_parameters())
         self._recorder = recorder
         self._inputs: list[Tensor] = []
         self._makers: dict[int, int] = {}
@@ -143,7 +143,7 @@ class _Tracer:
         result = forward(*args, **kwargs)
         places = {id(tensor): place for place, tensor in enumerate(entering)}
         made = [tensor for tensor in _with_gradients(result) if id(tensor) not in places]
-        tape = self._recorder.end(entering, made, self._backward)
+        tape = self._recorder.end(entering, made, self._back_to(entering))
         return tape, tree_map(lambda leaf: places.get(id(leaf), leaf), result)
 
     def _open(self, leaving: Any, entering: list[Tensor]) -> Any:
@@ -158,7 +158,7 @@ class _Tracer:
         """End the segment that gives these tensors, if it made any of them."""
         fresh = [t for t in leaving if t.grad_fn is not None and id(t) not in self._makers]
         if fresh:
-            tape = self._recorder.end(self._inputs, fresh, self._backward)
+            tape = self._recorder.end(self._inputs, fresh, self._back_to(self._inputs))
             self.segments.append(Segment(tape=tape, is_head=is_head))
             self._note_made(fresh)
 
@@ -174,11 +174,23 @@ class _Tracer:
             Source(segment=maker, bytes=tensor.nbytes) for tensor, maker in makers if maker < last
         )
 
-    def _backward(self, outputs: list[Tensor], gradients: list[Tensor]) -> None:
-        if outputs:
-            torch.autograd.backward(outputs, gradients)
-        for parameter in self._model.parameters():
-            parameter.grad = None
+    def _back_to(
+        self, inputs: list[Tensor]
+    ) -> Callable[[list[Tensor], list[Tensor], frozenset[str]], None]:
+        """The backward of a segment with these inputs: back to them, and no further.
+
+        A tensor of an earlier segment may be used again, and has been run back then.
+        """
+
+        def backward(outputs: list[Tensor], gradients: list[Tensor], used: frozenset[str]) -> None:
+            weights = [self._parameters[name] for name in sorted(used)]
+            ends = [*inputs, *(weight for weight in weights if weight.requires_grad)]
+            if outputs and ends:
+                torch.autograd.backward(outputs, gradients, inputs=ends)
+            for weight in weights:
+                weight.grad = None
+
+        return backward
 
 
 def _with_gradients(values: Any) -> Iterator[Tensor]:
