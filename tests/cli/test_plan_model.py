@@ -99,7 +99,7 @@ def test_nothing_fits(tmp_path: Path, capsys: Capture) -> None:
         ((*CLUSTER, "--batch-size", "8"), "--sequence-length not given"),
         ((*CLUSTER, *BATCH, "--devices", "8"), "--devices given for a model"),
         ((*CLUSTER, *BATCH, "--planner", "equal"), "--planner"),
-        ((*CLUSTER, *BATCH, "-o", "plan.json"), "--output"),
+        ((*CLUSTER, *BATCH, "-o", "plan.json", "--trainer", "megatron"), "--output"),
         ((*CLUSTER, *BATCH, "--hidden", "64"), "--hidden given beside"),
         (("--cluster", "2x8xH101-80GB", *BATCH), "H101"),
         ((*CLUSTER, "--batch-size", "0", "--sequence-length", "8"), "batch_size is 0"),
@@ -126,3 +126,32 @@ def test_flags_of_models_are_refused_for_graphs(tmp_path: Path, capsys: Capture)
     words = ("--sequence-length", "8")
     assert status_of("plan", str(tmp_path / "graph.json"), *words) == 2
     assert "flags of a model" in capsys.readouterr().err
+
+
+def test_a_plan_file(tmp_path: Path, capsys: Capture) -> None:
+    """It is valid; the planner prices it a little higher, since it lets nothing overlap."""
+    plan = str(tmp_path / "plan.json")
+    words = ("--cluster", "4x8xA100-40GB", "--batch-size", "256", "--sequence-length", "4096")
+    source = config(tmp_path, "qwen2-7b")
+    assert status_of("plan", source, *words, "--schedule", "1f1b", "-o", plan, "--json") == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert status_of("check", plan, "--json") == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert len(checked["stages"]) == best["configuration"]["pipeline_parallel"]
+    assert 0.98 < checked["batch_seconds"] / best["step_seconds"] < 1.25
+    memory = max(stage["memory"]["total"] for stage in best["stages"])
+    assert max(stage["memory_bytes"] for stage in checked["stages"]) == pytest.approx(
+        memory, rel=0.1
+    )
+    assert status_of("explain", plan, "--json") == 0
+
+
+@pytest.mark.parametrize("schedule", ["2bw", "1f1b", "zb-h1", "gpipe"])
+def test_plan_files_have_the_schedule(schedule: str, tmp_path: Path, capsys: Capture) -> None:
+    """A plan is for the schedule that was asked for."""
+    plan = tmp_path / "plan.json"
+    words = (*CLUSTER, *BATCH, "--schedule", schedule, "-o", str(plan))
+    assert status_of("plan", config(tmp_path, "llama-3-8b"), *words) == 0
+    capsys.readouterr()
+    assert json.loads(plan.read_text()).get("pipelining", "2bw") == schedule
+    assert status_of("check", str(plan)) == 0

@@ -51,7 +51,7 @@ def plan(
         Seconds after which the exact planner stops with the best plan so far and a bound; so does
         Ctrl-C. Where schedules are compared, each has its part of them.
     output
-        Where to write the plan of a layer graph, JSON.
+        Where to write the plan, JSON; the priced layers of a model are written beside it.
     as_json
         Print one JSON object instead of the table.
     """
@@ -63,13 +63,16 @@ def plan(
             source, given, planner=planner, time_limit=time_limit, output=output, as_json=as_json
         )
         return
-    if output is not None or planner != "exact" or time_limit != math.inf:
-        raise InputError(
-            "--output, --planner or --time-limit given for a model",
-            "they are for layer graphs",
-            "keep the answer with --json",
-        )
-    plan_model(source, given, model or ModelFlags(), training or TrainingFlags(), as_json=as_json)
+    if planner != "exact" or time_limit != math.inf:
+        raise InputError("--planner or --time-limit given for a model", "they are for layer graphs")
+    plan_model(
+        source,
+        given,
+        model or ModelFlags(),
+        training or TrainingFlags(),
+        output=output,
+        as_json=as_json,
+    )
 
 
 def _refuse_flags_of_models(training: TrainingFlags | None, model: ModelFlags | None) -> None:

@@ -8,15 +8,21 @@ from typing import Literal
 
 from cyclopts import Parameter
 
-from diaulos.cli.models import ModelFlags
+from diaulos.cli.models import ModelFlags, is_factory
 from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.clusters.expression import find_cluster
 from diaulos.documents import read_json
 from diaulos.errors import InfeasibleError, InputError
+from diaulos.estimating.as_plan import PIPELININGS, as_plan
+from diaulos.estimating.estimate import Estimate
 from diaulos.estimating.search.demand import SYNCHRONOUS, Demand
 from diaulos.estimating.search.planned import plan_configuration
 from diaulos.exporting.trainers import TRAINERS, Trainer
+from diaulos.models.files import write_graph
+from diaulos.planning.evaluation.costs import DETAILED
+from diaulos.planning.evaluation.evaluate import evaluate
+from diaulos.planning.files import write_plan
 from diaulos.pricing.analytic.options import PRECISIONS
 from diaulos.pricing.devices.attention import AttentionKind
 from diaulos.reporting.configurations import no_configuration, planned_document, planned_lines
@@ -37,13 +43,14 @@ class TrainingFlags:
     """Of products; below fp32 with weights in fp32 beside."""
     attention: Literal["flash", "plain"] = "flash"
     """In one kernel, or with its scores in memory."""
-    trainer: Literal["megatron", "torchtitan"] | None = None
-    """Who is to train it: only what it can do is searched, and the answer has its flags."""
+    trainer: Literal["diaulos", "megatron", "torchtitan"] | None = None
+    """Who is to train it: only what it can do is searched. The answer has the flags of other
+    trainers; a plan file is for diaulos, the usual trainer where one is written."""
 
 
 def is_model(source: Path | None) -> bool:
     """Whether this is a model and not a layer graph: no file, a folder, or a config's JSON."""
-    if source is None or source.is_dir() or source.name == "config.json":
+    if source is None or source.is_dir() or source.name == "config.json" or is_factory(source):
         return True
     if not source.exists():
         raise InputError(
@@ -61,9 +68,13 @@ def plan_model(
     model: ModelFlags,
     training: TrainingFlags,
     *,
+    output: Path | None,
     as_json: bool,
 ) -> None:
-    """Search all ways to spread a model over a cluster, and print the best and others."""
+    """Search all ways to spread a model over a cluster, and print the best and others.
+
+    `output` is where the best is written as a plan, with its priced layers beside it.
+    """
     _refuse_flags_of_graphs(flags)
     if flags.cluster is None:
         raise InputError(
@@ -74,24 +85,61 @@ def plan_model(
     if flags.batch_size is None or training.sequence_length is None:
         missing = "--batch-size" if flags.batch_size is None else "--sequence-length"
         raise InputError(f"{missing} not given", "a step is planned for so much")
-    trainer = None if training.trainer is None else TRAINERS[training.trainer]
+    trainer = _trainer(training, output)
     demand = _demand(flags.batch_size, training.sequence_length, flags.schedule, training, trainer)
     described = model.model(config, training.sequence_length)
     planned = plan_configuration(described, find_cluster(flags.cluster), demand)
     best = planned.best
-    words = [] if trainer is None or best is None else trainer.flags(best.configuration)
+    words = [] if best is None else _flags(trainer, best)
     if as_json:
         print_json({**planned_document(planned), **({"flags": words} if words else {})})
     if best is None:
         raise InfeasibleError(no_configuration(planned))
+    if output is not None:
+        _write(output, best)
     if not as_json:
         console = make_console()
         command = f"diaulos estimate {_model_words(config, model)} --cluster {flags.cluster}"
         for line in planned_lines(planned, command):
             console.print(line, markup=False, soft_wrap=True)
-        if trainer is not None:
+        if trainer is not None and words:
             console.print(f"with {trainer.name}:")
             console.print("  " + " ".join(words), markup=False, soft_wrap=True)
+
+
+def _trainer(training: TrainingFlags, output: Path | None) -> Trainer | None:
+    """Who is to train; diaulos itself where a plan file is wanted."""
+    if output is None:
+        return None if training.trainer is None else TRAINERS[training.trainer]
+    if training.trainer not in {None, "diaulos"}:
+        raise InputError(
+            f"--output is given with --trainer {training.trainer}",
+            "a plan file is what diaulos trains",
+            "leave one of them out",
+        )
+    return TRAINERS["diaulos"]
+
+
+def _flags(trainer: Trainer | None, best: Estimate) -> list[str]:
+    known = None if trainer is None else trainer.flags
+    return [] if known is None else known(best.configuration)
+
+
+def _write(path: Path, best: Estimate) -> None:
+    """The plan, and beside it its layers with their prices."""
+    graph, plan = as_plan(best)
+    graph_path = path.with_suffix(".graph.json")
+    write_graph(graph_path, graph)
+    pipelining = PIPELININGS[best.configuration.schedule]
+    write_plan(
+        path,
+        plan,
+        evaluate(graph, plan, best.cluster, DETAILED, pipelining),
+        graph_path=graph_path,
+        cluster=best.cluster,
+        costs=DETAILED,
+        made_by={"planner": "configurations"},
+    )
 
 
 def _demand(

@@ -23,8 +23,12 @@ class Trainer:
     schedules: tuple[str, ...]
     recompute: tuple[Recompute, ...]
     sharding: tuple[Sharding, ...]
-    flags: Callable[[Configuration], list[str]]
-    """Those of a configuration that keeps to what it can do."""
+    flags: Callable[[Configuration], list[str]] | None = None
+    """Those of a configuration that keeps to what it can do; None where a plan file says it."""
+    splits_sequences: bool = True
+    """Whether it has context parallelism."""
+    spreads_experts: bool = True
+    """Whether it has expert parallelism."""
 
 
 def megatron_flags(chosen: Configuration) -> list[str]:
@@ -122,5 +126,15 @@ TORCHTITAN = Trainer(
     sharding=(Sharding.NOTHING, Sharding.PARAMETERS),
     flags=torchtitan_flags,
 )
-TRAINERS: Mapping[str, Trainer] = MappingProxyType({"megatron": MEGATRON, "torchtitan": TORCHTITAN})
+DIAULOS = Trainer(
+    name="diaulos",
+    schedules=("1f1b", "zero-bubble", "gpipe", "2bw"),
+    recompute=(Recompute.NONE, Recompute.FULL),
+    sharding=(Sharding.NOTHING, Sharding.OPTIMIZER),
+    splits_sequences=False,
+    spreads_experts=False,
+)
+TRAINERS: Mapping[str, Trainer] = MappingProxyType(
+    {"diaulos": DIAULOS, "megatron": MEGATRON, "torchtitan": TORCHTITAN}
+)
 """By the names that flags use."""

@@ -45,7 +45,7 @@ def families(operations: ModelOperations, cluster: Cluster, demand: Demand) -> I
     degrees = product(
         _tensor_degrees(operations, cluster),
         _context_degrees(cluster, demand),
-        _expert_degrees(operations, cluster),
+        _expert_degrees(operations, cluster, demand),
         [size for size in sizes if size <= demand.batch_size],
         demand.recompute,
     )
@@ -104,14 +104,14 @@ def _tensor_degrees(operations: ModelOperations, cluster: Cluster) -> list[int]:
 
 
 def _context_degrees(cluster: Cluster, demand: Demand) -> list[int]:
-    if demand.sequence_length < _LONG_SEQUENCE:
+    if demand.sequence_length < _LONG_SEQUENCE or not demand.splits_sequences:
         return [1]
     most = min(_MOST_CONTEXT, cluster.devices)
     return [degree for degree in _powers(most) if demand.sequence_length % (2 * degree) == 0]
 
 
-def _expert_degrees(operations: ModelOperations, cluster: Cluster) -> list[int]:
-    if operations.experts == 1:
+def _expert_degrees(operations: ModelOperations, cluster: Cluster, demand: Demand) -> list[int]:
+    if operations.experts == 1 or not demand.spreads_experts:
         return [1]
     most = min(operations.experts, cluster.devices)
     return [degree for degree in _powers(most) if operations.experts % degree == 0]

@@ -26,6 +26,10 @@ class Demand:
     precision: Precision = PRECISIONS["bf16"]
     attention: AttentionKind = AttentionKind.FLASH
     runtime: Runtime = field(default_factory=Runtime)
+    splits_sequences: bool = True
+    """Whether long sequences may be split over devices (context parallelism)."""
+    spreads_experts: bool = True
+    """Whether experts may be spread over devices (expert parallelism)."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "sequence_length"):
