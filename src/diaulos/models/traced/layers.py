@@ -178,6 +178,7 @@ def _input(tape: Tape, step: Step) -> Access:
     return max(
         (some for some in step.reads if some.key not in tape.parameters),
         key=lambda some: some.bytes,
+        default=step.reads[0],  # a product of parameters
     )
 
 

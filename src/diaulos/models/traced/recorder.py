@@ -97,7 +97,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             key = len(self._held)
             self._keys[address] = key
             self._held.append(tensor.untyped_storage())
-            self._sizes[key] = self._bytes(tensor)
+            self._sizes[key] = self._storage_bytes(tensor)
             if address in self._names:
                 self._parameters[key] = self._names[address]
         return self._keys[address]
@@ -183,10 +183,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _bytes(self, tensor: Tensor) -> float:
         """Of a tensor, or of its storage where it is smaller, as with one that is expanded."""
         if _address(tensor) in self._masks:
-            size = tensor.numel()
-        else:
-            size = min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-        return size * self._counted_share(tensor.shape)
+            return tensor.numel()
+        return min(tensor.nbytes * self._counted_share(tensor.shape), self._storage_bytes(tensor))
+
+    def _storage_bytes(self, tensor: Tensor) -> float:
+        """Of all that a tensor keeps alive, of which it may be a view."""
+        whole = tensor.untyped_storage().nbytes()
+        if _address(tensor) in self._masks:
+            return whole / tensor.element_size()
+        return whole * self._counted_share(tensor.shape)
 
     def _counted_share(self, shape: torch.Size) -> float:
         experts, active, tokens = self._dense_experts
