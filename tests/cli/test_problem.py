@@ -1,10 +1,11 @@
 """Flags become a planning problem, with what they do not say from the graph's file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from diaulos.cli.problem import ProblemFlags
+from diaulos.cli.problem import ProblemFlags, UnsizedFlags
 from diaulos.clusters.cluster import Cluster, DeviceGroup, Link
 from diaulos.clusters.files import write_cluster
 from diaulos.errors import InputError
@@ -47,9 +48,7 @@ def test_a_piper_file_says_all() -> None:
 
 def test_flags_rule() -> None:
     """Each flag sets its part of the problem."""
-    problem = ProblemFlags(
-        devices=3,
-        memory="1KiB",
+    flags = UnsizedFlags(
         bandwidth="2B/s",
         microbatches=6,
         schedule="zb-h1",
@@ -60,7 +59,8 @@ def test_flags_rule() -> None:
         tensor_parallel=False,
         recompute=False,
         shard_optimizer=True,
-    ).problem(piper_file())
+    )
+    problem = ProblemFlags(devices=3, memory="1KiB", unsized=flags).problem(piper_file())
     assert problem.cluster == Cluster.flat(
         devices=3, memory_bytes=1024.0, bandwidth_bytes_per_second=2.0
     )
@@ -74,16 +74,17 @@ def test_flags_rule() -> None:
 def test_the_detailed_model_is_for_nodes(tmp_path: Path) -> None:
     """Unless it is said, clusters of several nodes are priced in detail; it may be said."""
     write_cluster(tmp_path / "nodes.toml", NODES)
-    flags = {"cluster": tmp_path / "nodes.toml"}
-    assert ProblemFlags(**flags).problem(piper_file()).costs == DETAILED
-    assert ProblemFlags(**flags, cost_model="piper").problem(piper_file()).costs == PIPER
-    assert ProblemFlags(**flags).problem(piper_file()).tensor_degrees == (1,)
+    unsaid = UnsizedFlags(cluster=tmp_path / "nodes.toml")
+    said = replace(unsaid, cost_model="piper")
+    assert ProblemFlags(unsized=unsaid).problem(piper_file()).costs == DETAILED
+    assert ProblemFlags(unsized=said).problem(piper_file()).costs == PIPER
+    assert ProblemFlags(unsized=unsaid).problem(piper_file()).tensor_degrees == (1,)
 
 
 def test_what_is_missing_is_asked_for() -> None:
     """A graph of the project's own states neither a cluster nor microbatches."""
     own = GraphFile(graph=chain([option()]))
     with pytest.raises(InputError, match="--memory, --bandwidth not given"):
-        ProblemFlags(devices=2, microbatches=1).problem(own)
+        ProblemFlags(devices=2, unsized=UnsizedFlags(microbatches=1)).problem(own)
     with pytest.raises(InputError, match="--microbatches not given"):
-        ProblemFlags(devices=2, memory="1B", bandwidth="1B").problem(own)
+        ProblemFlags(devices=2, memory="1B", unsized=UnsizedFlags(bandwidth="1B")).problem(own)

@@ -30,7 +30,7 @@ def compare(
         Print one JSON object instead of the table.
     """
     given = flags or ProblemFlags()
-    problem = given.problem(given.read(graph))
+    problem = given.problem(given.unsized.read(graph))
     standings = compare_contenders(problem)
     if as_json:
         print_json(

@@ -40,9 +40,10 @@ def plan_graph(
     as_json: bool,
 ) -> None:
     """Find the plan of a layer graph with the least time per batch, print it, and write it."""
-    file = given.read(graph)
-    if given.schedule == "auto" and planner == "exact":
-        problem = replace(given, schedule="2bw").problem(file)
+    file = given.unsized.read(graph)
+    if given.unsized.schedule == "auto" and planner == "exact":
+        unsized = replace(given.unsized, schedule="2bw")
+        problem = replace(given, unsized=unsized).problem(file)
         answer = _compare(problem, time_limit, as_json=as_json)
         problem = replace(problem, pipelining=answer.pipelining)
     else:

@@ -76,19 +76,20 @@ def plan_model(
     `output` is where the best is written as a plan, with its priced layers beside it.
     """
     _refuse_flags_of_graphs(flags)
-    if flags.cluster is None:
+    asked = flags.unsized
+    if asked.cluster is None:
         raise InputError(
             "--cluster not given",
             "prices follow from the devices",
             "give nodes x devices x device, such as 4x8xH100-80GB, or a file",
         )
-    if flags.batch_size is None or training.sequence_length is None:
-        missing = "--batch-size" if flags.batch_size is None else "--sequence-length"
+    if asked.batch_size is None or training.sequence_length is None:
+        missing = "--batch-size" if asked.batch_size is None else "--sequence-length"
         raise InputError(f"{missing} not given", "a step is planned for so much")
     trainer = _trainer(training, output)
-    demand = _demand(flags.batch_size, training.sequence_length, flags.schedule, training, trainer)
+    demand = _demand(asked.batch_size, training.sequence_length, asked.schedule, training, trainer)
     described = model.model(config, training.sequence_length)
-    planned = plan_configuration(described, find_cluster(flags.cluster), demand)
+    planned = plan_configuration(described, find_cluster(asked.cluster), demand)
     best = planned.best
     words = [] if best is None else _flags(trainer, best)
     if as_json:
@@ -99,7 +100,7 @@ def plan_model(
         _write(output, best)
     if not as_json:
         console = make_console()
-        command = f"diaulos estimate {_model_words(config, model)} --cluster {flags.cluster}"
+        command = f"diaulos estimate {_model_words(config, model)} --cluster {asked.cluster}"
         for line in planned_lines(planned, command):
             console.print(line, markup=False, soft_wrap=True)
         if trainer is not None and words:
@@ -174,9 +175,9 @@ def _refuse_flags_of_graphs(flags: ProblemFlags) -> None:
     given = {
         "--devices": flags.devices,
         "--memory": flags.memory,
-        "--bandwidth": flags.bandwidth,
-        "--microbatches": flags.microbatches,
-        "--cost-model": flags.cost_model,
+        "--bandwidth": flags.unsized.bandwidth,
+        "--microbatches": flags.unsized.microbatches,
+        "--cost-model": flags.unsized.cost_model,
     }
     named = [flag for flag, value in given.items() if value is not None]
     if named:

@@ -1,6 +1,6 @@
 """The flags that say what to plan, shared by all commands that ask a planner."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,9 +136,11 @@ class UnsizedFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemFlags(UnsizedFlags):
+class ProblemFlags:
     """Cluster, batch, costs and what plans may do; what is not given is the graph file's."""
 
+    unsized: UnsizedFlags = field(default_factory=UnsizedFlags)
+    """All but how large the cluster is."""
     devices: int | None = None
     """How many devices there are."""
     memory: str | None = None
@@ -147,7 +149,7 @@ class ProblemFlags(UnsizedFlags):
     def problem(self, file: GraphFile) -> PlanningProblem:
         """The planning problem for the graph of a file."""
         memory_bytes = None if self.memory is None else parse_bytes(self.memory)
-        return self.sized(file, devices=self.devices, memory_bytes=memory_bytes)
+        return self.unsized.sized(file, devices=self.devices, memory_bytes=memory_bytes)
 
 
 def _cluster_of_file(file: GraphFile) -> Cluster | None:
