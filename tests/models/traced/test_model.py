@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs the extra diaulos[hf]")
 from diaulos.models.traced.model import TracedModel, parse_model
 
 WORKLOAD = Workload(microbatch_size=1, sequence_length=2048)
-FUSED_KEEP = ("gpt2", "llama-2-7b", "llama-3-70b", "mistral-7b", "qwen2-7b", "qwen3-8b", "gemma-2b")
+FUSED_KEEP = ("gpt2", "llama-2-7b", "llama-3-70b", "mistral-7b", "qwen2-7b", "qwen3-8b", "opt-6.7b")
 
 
 @cache

@@ -68,7 +68,9 @@ def opt(keys: Keys) -> DecoderSizes:
         attention=_plain_attention(
             keys, "hidden_size", "num_attention_heads", bias=bias, rotary=False
         ),
-        network=NetworkSizes(width=keys.count("ffn_dim"), gated=False, bias=bias),
+        network=NetworkSizes(
+            width=keys.count("ffn_dim"), gated=False, bias=bias, relu=_has_relu(keys)
+        ),
     )
     return DecoderSizes(
         name=keys.name,
@@ -83,6 +85,11 @@ def opt(keys: Keys) -> DecoderSizes:
         dropout=keys.rate("dropout", 0.1) > 0,
         embedding_width=None if width == hidden else width,
     )
+
+
+def _has_relu(keys: Keys) -> bool:
+    """Of OPT, which has it unless the file says otherwise."""
+    return "activation_function" not in keys or keys.text("activation_function") == "relu"
 
 
 def llama(keys: Keys) -> DecoderSizes:

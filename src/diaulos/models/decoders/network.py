@@ -126,13 +126,12 @@ def _permutation(size_bytes: float) -> MemoryBound:
     return MemoryBound(name="permutation", region=Region.WHOLE, fused=traffic, unfused=traffic)
 
 
-def _inner_saved(
-    prefix: str, sizes: NetworkSizes, element_bytes: float
-) -> tuple[SavedTensor, SavedTensor]:
+def _inner_saved(prefix: str, sizes: NetworkSizes, element_bytes: float) -> tuple[SavedTensor, ...]:
     """What the projections up make, and what the activation function makes of it."""
-    return (
-        SavedTensor(name=f"{prefix}_up", bytes=sizes.entering * element_bytes, region=Region.SPLIT),
-        SavedTensor(
-            name=f"{prefix}_activated", bytes=sizes.width * element_bytes, region=Region.SPLIT
-        ),
+    activated = SavedTensor(
+        name=f"{prefix}_activated", bytes=sizes.width * element_bytes, region=Region.SPLIT
     )
+    if sizes.relu:
+        return (activated,)
+    made = sizes.entering * element_bytes
+    return (SavedTensor(name=f"{prefix}_up", bytes=made, region=Region.SPLIT), activated)

@@ -58,6 +58,8 @@ class NetworkSizes:
     gated: bool = True
     """Whether a third projection gates what the first makes (SwiGLU, GeGLU)."""
     bias: bool = False
+    relu: bool = False
+    """Whether the activation function is ReLU, whose output is all that its backward needs."""
 
     def __post_init__(self) -> None:
         _check_counts(self)
