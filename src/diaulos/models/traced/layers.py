@@ -1,6 +1,6 @@
 """A tape as the operations of a layer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from diaulos.models.operations import (
@@ -103,31 +103,32 @@ def _parameters(
     tape: Tape, parameters: tuple[OwnedParameter, ...], splits: Splits, plan: SplitPlan
 ) -> Iterator[Parameters]:
     """Of each region and owner together."""
-    ways = {tape.parameters[key]: split for key, split in splits.weights.items()}
-    stacks = {
-        tape.parameters[step.product.weight]
-        for step in tape.forward
-        if step.product is not None and step.product.stacked and step.product.weight is not None
-    }
-    experts = {_module(name) for name in stacks}
-    columns = {_module(name) for name, way in ways.items() if way is Split.COLUMNS}
+    region_of = _regions(tape, splits, plan)
     totals: dict[tuple[Region, str | None], int] = {}
     for some in parameters:
-        if _module(some.name) in experts:
-            region = Region.EXPERTS
-        elif (
-            some.name in plan.tables
-            or _module(some.name) in columns
-            or ways.get(some.name) is Split.INNER
-        ):
-            region = Region.SPLIT
-        else:
-            region = Region.WHOLE
-        key = (region, some.owner)
+        key = (region_of(some.name), some.owner)
         totals[key] = totals.get(key, 0) + some.count
     for (region, owner), count in totals.items():
         name = region.value if owner is None else f"{region.value} of {owner}"
         yield Parameters(name=name, count=count, region=region, tied_to=owner)
+
+
+def _regions(tape: Tape, splits: Splits, plan: SplitPlan) -> Callable[[str], Region]:
+    """Where parameters are, by name; a bias goes with the weights that it stands beside."""
+    ways = {tape.parameters[key]: split for key, split in splits.weights.items()}
+    products = [step.product for step in tape.forward if step.product is not None]
+    stacks = [some.weight for some in products if some.stacked and some.weight is not None]
+    experts = {_module(tape.parameters[key]) for key in stacks}
+    columns = {_module(name) for name, way in ways.items() if way is Split.COLUMNS}
+
+    def region(name: str) -> Region:
+        if _module(name) in experts:
+            return Region.EXPERTS
+        summed = ways.get(name) is Split.INNER
+        is_split = name in plan.tables or _module(name) in columns or summed
+        return Region.SPLIT if is_split else Region.WHOLE
+
+    return region
 
 
 def _module(parameter: str) -> str:
