@@ -44,6 +44,7 @@ def hold_stage(
         job.make_optimizer,
         precision=job.precision,
         updated=replicas.updated,
+        extrapolated=job.mitigation.extrapolated_weights,
     )
     return HeldStage(weights=weights, replicas=replicas)
 

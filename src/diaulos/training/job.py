@@ -17,6 +17,7 @@ from diaulos.training.grid import RankGrid, shards_of
 from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.loss_scale import LossScale, LossScaling, ScaleState
 from diaulos.training.metrics import Throughput, model_flops
+from diaulos.training.mitigation import DelayMitigation
 from diaulos.training.objective import BatchSource, Objective
 from diaulos.training.precision import Precision
 from diaulos.training.stage import place_layers
@@ -38,6 +39,8 @@ class TrainingJob:
     make_optimizer: OptimizerFactory
     learning_rate: LearningRateSchedule = field(default_factory=LearningRateSchedule)
     """By what the optimizer's own is multiplied."""
+    mitigation: DelayMitigation = field(default_factory=DelayMitigation)
+    """Against the delay of gradients."""
     precision: Precision = Precision.FLOAT32
     loss_scaling: LossScaling = field(default_factory=LossScaling)
     """Of float16."""
@@ -75,6 +78,13 @@ class TrainingJob:
                 f"precision is {self.precision.value} and schedule is {self.schedule!r}",
                 "its stages update on their own, before it is known whether gradients overflowed",
                 "take precision bf16, or schedule 2bw",
+            )
+
+        if self.mitigation.is_any and set(self.first_schedule.gradient_delays) != {1}:
+            raise InputError(
+                f"{self.mitigation} and schedule is {self.schedule!r}",
+                "its gradients are not all one update late, which is what is mitigated",
+                "take schedule 2bw, or leave the mitigation out",
             )
 
     def _check_weights(self) -> None:
@@ -187,14 +197,18 @@ class TrainingJob:
     def schedules(self, first_batch: int = 0) -> Iterator[Schedule]:
         """Checked schedules that together run all batches from this one on.
 
-        One ends wherever it is time to evaluate.
+        One ends wherever it is time to evaluate, and where gradients begin to come late.
         """
+        flushed = self.mitigation.flush_updates
         while first_batch < self.batches:
             stop = min(first_batch + self.batches_between_flushes, self.batches)
+            is_flushed = first_batch < flushed
+            stop = min(stop, flushed) if is_flushed else stop
             if self.evaluation is not None:
                 every = self.evaluation.every_batches
                 stop = min(stop, (first_batch // every + 1) * every)
-            schedule = generate(self.schedule, self.shape, stop - first_batch, first_batch)
+            name = "1f1b" if is_flushed else self.schedule
+            schedule = generate(name, self.shape, stop - first_batch, first_batch)
             check(schedule)
             yield schedule
             first_batch = stop

@@ -1,7 +1,7 @@
 """One rank of a training job: everything built from the plan, and run."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +13,10 @@ from diaulos.training.evaluation import EvaluationRecord, forwards_only
 from diaulos.training.executor import Executor
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups
-from diaulos.training.holdings import hold_stage
+from diaulos.training.holdings import HeldStage, hold_stage
 from diaulos.training.job import TrainingJob
 from diaulos.training.links import EdgeForm, Links, StageForms, shake_hands
+from diaulos.training.profiling import ProfilerWindow, StepProfiler, profile_path
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import BatchReducer
 from diaulos.training.resuming import load
@@ -47,11 +48,12 @@ def train_rank(
     folder: Path | None = None,
     checkpoints: CheckpointSettings | None = None,
     resume_from: Checkpoint | None = None,
+    profiled: ProfilerWindow | None = None,
     observe_gradients: GradientObserver | None = None,
     observe_step: StepObserver | None = None,
     observe_evaluation: EvaluationObserver | None = None,
 ) -> TrainedRank:
-    """Run a job on this rank of a run; every rank calls it. Records go to `folder`.
+    """Run a job on this rank of a run; every rank calls it. Records and traces go to `folder`.
 
     With `resume_from` it goes on from a checkpoint, which `check_resumable` has accepted. Raises
     `RunError`, the same on every rank, naming the rank that failed first.
@@ -64,7 +66,10 @@ def train_rank(
     names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
     loss_scale = job.make_loss_scale(decided=done.updates, state=done.loss_scale)
+    settings = profiled if folder else None
+    trace_path = profile_path(folder or Path(), groups.rank)
     with (
+        StepProfiler(settings, trace_path, groups.device, updates=done.updates) as profiler,
         RankRecorder(
             groups.row, folder, shard=groups.shard, resumed_updates=done.updates
         ) as recorder,
@@ -83,6 +88,11 @@ def train_rank(
             if resume_from is not None:
                 load(weights.values(), resume_from, job.model)
         links = Links(groups, forms, board)
+
+        def after_update(updates: int) -> None:
+            checkpointing.after_update(updates)
+            profiler.after_update(updates)
+
         updater = Updater(
             groups=groups,
             held=held,
@@ -94,8 +104,9 @@ def train_rank(
             throughput=job.throughput,
             clip_norm=job.clip_norm,
             learning_rate=job.learning_rate,
+            mitigation=job.mitigation,
             loss_scale=loss_scale,
-            after_update=checkpointing.after_update,
+            after_update=after_update,
             observe_gradients=observe_gradients,
             observe_step=observe_step,
         )
@@ -113,7 +124,10 @@ def train_rank(
         for schedule in job.schedules(done.batches):
             executor.run(schedule)
             batches = (schedule.batch_numbers.stop * job.batches) // job.updates
-            _evaluate(job, batches, executor, recorder, observe_evaluation)
+            with _settled(held.values()):
+                _evaluate(job, batches, executor, recorder, observe_evaluation)
+        for own in held.values():
+            own.weights.settle(own.replicas.share)
         with board.reporting("the last checkpoint"):
             checkpointing.finish()
         board.meet("the end")
@@ -165,6 +179,15 @@ def stage_forms(
             break
         stream = tuple(t.detach().requires_grad_(t.requires_grad) for t in stream)
     return StageForms(input=entering, output=EdgeForm.of(stream))
+
+
+@contextmanager
+def _settled(held: Iterable[HeldStage]) -> Iterator[None]:
+    """The newest weights themselves meanwhile, where versions are predictions."""
+    with ExitStack() as stack:
+        for own in held:
+            stack.enter_context(own.weights.settled(own.replicas.share))
+        yield
 
 
 Helper = TypeVar("Helper", FailureBoard, BatchReducer, Checkpointing)

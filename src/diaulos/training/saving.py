@@ -196,4 +196,4 @@ def _updated(weights: WeightVersions) -> Iterator[_Kept]:
 
 
 def _optimizer_name(job: TrainingJob) -> str:
-    return type(job.make_optimizer([nn.Parameter(torch.zeros(1))])).__name__
+    return type(job.make_optimizer([("weight", nn.Parameter(torch.zeros(1)))])).__name__

@@ -58,8 +58,8 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
     stages = {
         f"{layer}.{name}": job.stage_of_layer[layer] for layer, name, _ in computing.weights()
     }
-    optimizer = job.make_optimizer(list(newest.values()))
-    learning_rate = optimizer.param_groups[0]["lr"]
+    optimizer = job.make_optimizer(list(newest.items()))
+    rates = [group["lr"] for group in optimizer.param_groups]
     losses, gradients, evaluations, versions = [], {}, {}, {0: _snapshot(newest, job.precision)}
     first, scale = 0, job.make_loss_scale()
     if resume_from is not None:
@@ -68,23 +68,34 @@ def train_serially(job: TrainingJob, *, resume_from: Checkpoint | None = None) -
         scale = job.make_loss_scale(decided=first, state=resume_from.description.loss_scale)
     delays = job.first_schedule.gradient_delays
     for update in range(first, job.updates):
-        used = {name: max(update - delays[stage], 0) for name, stage in stages.items()}
+        on_time = job.mitigation.flushes(update)
+        delay_of = {name: 0 if on_time else delays[stage] for name, stage in stages.items()}
+        used = {name: max(update - delay, 0) for name, delay in delay_of.items()}
         _load(computing, {name: versions[version][name] for name, version in used.items()})
+        before = {name: weight.detach().clone() for name, weight in newest.items()}
         factor = scale.of(update) if scale else 1.0
         loss, summed = _update_gradients(job, computing, update, stages, factor)
         losses.append(loss)
         overflowed = not all(bool(gradient.isfinite().all()) for gradient in summed.values())
         if not overflowed:
             gradients[update] = {name: gradient.clone() for name, gradient in summed.items()}
-            share = job.learning_rate.share(update - (scale.skipped if scale else 0))
-            optimizer.param_groups[0]["lr"] = learning_rate * share
+            number = update - (scale.skipped if scale else 0)
+            share = job.learning_rate.share(number)
+            # With mitigation all stages have the same delay; without it the share is 1.
+            share *= job.mitigation.rate_share(number, max(delay_of.values()))
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * share
             _apply(job, optimizer, newest, summed)
         if scale is not None:
             scale.decide(update, overflowed=overflowed)
-        versions[update + 1] = _snapshot(newest, job.precision)
+        after = {name: weight.detach().clone() for name, weight in newest.items()}
+        ahead = after
+        if job.mitigation.predicts(update) and update + 1 < job.updates:
+            ahead = {name: weight + (weight - before[name]) for name, weight in after.items()}
+        versions[update + 1] = _snapshot(ahead, job.precision)
         batches, rest = divmod((update + 1) * job.batches, job.updates)
         if job.evaluation and rest == 0 and job.evaluation.is_due(batches, job.batches):
-            _load(computing, versions[update + 1])
+            _load(computing, _snapshot(after, job.precision))
             evaluations[batches] = _evaluate(job, computing)
     state = {name: dict(optimizer.state[parameter]) for name, parameter in newest.items()}
     return SerialRun(

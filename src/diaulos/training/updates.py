@@ -20,6 +20,7 @@ from diaulos.training.learning_rates import LearningRateSchedule
 from diaulos.training.links import Links
 from diaulos.training.loss_scale import LossScale
 from diaulos.training.metrics import Throughput, peak_memory_bytes
+from diaulos.training.mitigation import DelayMitigation
 from diaulos.training.records import RankRecorder, StepRecord
 from diaulos.training.reduction import (
     BatchReducer,
@@ -54,6 +55,7 @@ class Updater:
         throughput: Throughput,
         clip_norm: float | None,
         learning_rate: LearningRateSchedule,
+        mitigation: DelayMitigation,
         loss_scale: LossScale | None,
         after_update: UpdateObserver,
         observe_gradients: GradientObserver | None,
@@ -69,6 +71,7 @@ class Updater:
         self._throughput = throughput
         self._clip_norm = clip_norm
         self._learning_rate = learning_rate
+        self._mitigation = mitigation
         self._loss_scale = loss_scale
         self._after_update = after_update
         self._observe_gradients = observe_gradients
@@ -138,6 +141,7 @@ class Updater:
             self._apply(action, gradients, scale, norm / scale)
         else:
             weights.skip()
+        self._share(action)
         if self._loss_scale is not None:
             self._loss_scale.decide(batch, overflowed=overflowed)
         self._recorder.action(action, start)
@@ -159,11 +163,19 @@ class Updater:
         if coefficient is not None and gradients:
             torch._foreach_mul_(gradients, coefficient)
         skipped = 0 if self._loss_scale is None else self._loss_scale.skipped
+        assert self._schedule is not None
+        delay = self._schedule.gradient_delays[action.stage]
         share = self._learning_rate.share(batch - skipped)
-        weights.update(gradients, learning_rate_share=share)
+        share *= self._mitigation.rate_share(batch - skipped, delay)
+        predict = self._mitigation.predicts(batch)
+        weights.update(gradients, learning_rate_share=share, predict=predict)
+
+    def _share(self, action: Action) -> None:
+        """Exchange what each replica has updated, where they share the optimizer."""
+        held = self._held[action.stage]
         with self._board.waiting_for(self._board.others):
             try:
-                replicas.share(weights.newest_weights())
+                held.replicas.share(held.weights.newest_weights())
             except RuntimeError as error:
                 raise self._board.blame(str(action), error) from error
 

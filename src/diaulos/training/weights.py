@@ -14,7 +14,8 @@ that its forward used, so its backward, recomputation included, cannot see other
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -47,11 +48,14 @@ class WeightVersions:
         *,
         precision: Precision = Precision.FLOAT32,
         updated: Sequence[int] | None = None,
+        extrapolated: bool = False,
     ) -> None:
         """Begin with version 0; `updated` are the places of the weights updated here, None for all.
 
-        Those of others are to be copied into the newest version after each update.
+        Those of others are to be copied into the newest version after each update. Extrapolated
+        versions are predictions: what is updated is kept apart.
         """
+        self._extrapolated = extrapolated
         self._banks = [module, *(_copy(module) for _ in range(kept - 1))]
         computing = [bank.trained() for bank in self._banks]
         self._parameters = [list(map(own_parameter, weights)) for weights in computing]
@@ -68,7 +72,12 @@ class WeightVersions:
         """The shapes of the whole parameters."""
         places = range(len(self.names)) if updated is None else updated
         self.optimizer = StageOptimizer(
-            self._parameters[0], places, make_optimizer, precision.updating
+            self._parameters[0],
+            places,
+            make_optimizer,
+            precision.updating,
+            names=self.names,
+            with_masters=extrapolated,
         )
 
     @property
@@ -121,10 +130,21 @@ class WeightVersions:
             raise CheckError(f"no gradient reached {', '.join(missing[:10])}")
         return [gradient for gradient in gradients if gradient is not None]
 
-    def update(self, gradients: Sequence[Tensor], *, learning_rate_share: float = 1.0) -> None:
-        """Make the next version from the newest one and the gradients given."""
+    def update(
+        self,
+        gradients: Sequence[Tensor],
+        *,
+        learning_rate_share: float = 1.0,
+        predict: bool = False,
+    ) -> None:
+        """Make the next version from the newest one and the gradients given.
+
+        To predict is to write what the weights will be after another such update.
+        """
         source, target = self._next_banks()
-        self.optimizer.step(source, target, gradients, learning_rate_share=learning_rate_share)
+        self.optimizer.step(
+            source, target, gradients, learning_rate_share=learning_rate_share, predict=predict
+        )
         self.newest += 1
 
     def skip(self) -> None:
@@ -134,7 +154,30 @@ class WeightVersions:
             with torch.no_grad():
                 torch._foreach_copy_([*target], [*source])
             self.optimizer.move(source, target)
+            if self._extrapolated:
+                self.optimizer.settle(target)
         self.newest += 1
+
+    def settle(self, share: Callable[[Sequence[nn.Parameter]], None]) -> None:
+        """Replace a prediction by the newest weights themselves; nothing may be in flight.
+
+        `share` gives other replicas what is updated here, and takes theirs.
+        """
+        if self._extrapolated:
+            newest = self.newest_weights()
+            self.optimizer.settle(newest)
+            share(newest)
+
+    @contextmanager
+    def settled(self, share: Callable[[Sequence[nn.Parameter]], None]) -> Iterator[None]:
+        """The newest weights themselves meanwhile, and then the prediction again."""
+        newest = self.newest_weights()
+        predicted = [weight.detach().clone() for weight in newest] if self._extrapolated else []
+        self.settle(share)
+        yield
+        if predicted:
+            with torch.no_grad():
+                torch._foreach_copy_([*newest], predicted)
 
     def _next_banks(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """The newest version and where the next one goes, which nothing may use any more."""
