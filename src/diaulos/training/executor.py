@@ -22,6 +22,7 @@ from diaulos.training.links import Links, StageForms
 from diaulos.training.objective import Objective
 from diaulos.training.records import RankRecorder
 from diaulos.training.stage import StageModule
+from diaulos.training.stopping import Stopping
 from diaulos.training.updates import Updater
 from diaulos.training.weights import Lease, WeightVersions
 
@@ -56,6 +57,7 @@ class Executor:
         objective: Objective,
         board: FailureBoard,
         recorder: RankRecorder,
+        stopping: Stopping,
     ) -> None:
         self._groups = groups
         self._shape = groups.shape
@@ -68,6 +70,7 @@ class Executor:
         self._objective = objective
         self._board = board
         self._recorder = recorder
+        self._stopping = stopping
         self._in_flight: dict[_Place, _InFlight] = {}
         self._arrived: dict[_Place, Stream] = {}
         """Tensors come and not yet used: of forwards or backwards, never of both at a time."""
@@ -87,11 +90,16 @@ class Executor:
         }
 
     def run(self, schedule: Schedule) -> None:
-        """Do all actions of this rank; raises `RunError` naming whoever failed first."""
+        """Do all actions of this rank, or those up to where the run stops.
+
+        Raises `RunError` naming whoever failed first.
+        """
         self._shape = schedule.shape
         self._updater.begin(schedule)
         self._links.expect(schedule)
-        for action in schedule.actions[self._groups.row]:
+        for index, action in enumerate(schedule.actions[self._groups.row]):
+            if self._stopping.is_over(schedule, index):
+                break
             self._board.begin(action)
             try:
                 self._perform(action)

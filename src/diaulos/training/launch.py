@@ -18,6 +18,7 @@ from diaulos.training.groups import make_groups
 from diaulos.training.rank import train_rank
 from diaulos.training.resuming import check_resumable
 from diaulos.training.run_file import RunFile
+from diaulos.training.stopping import StoppedError
 
 
 def is_worker() -> bool:
@@ -47,6 +48,8 @@ def launch(arguments: list[str], ranks: int) -> None:
             raise InputError(
                 f"rank {rank} refused its input", "what it says stands above"
             ) from None
+        if status == StoppedError.exit_status:
+            sys.exit(status)
         how = f"with exit status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         raise CheckError(f"rank {rank} ended first, {how}; what it says stands above") from None
 
@@ -108,6 +111,7 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             folder=run.folder,
             checkpoints=run.checkpoints,
             resume_from=checkpoint,
+            stops_on_sigterm=run.checkpoints is not None,
             observe_step=console.step if groups.is_speaker else None,
             observe_evaluation=console.evaluation if groups.is_speaker else None,
         )
@@ -115,6 +119,10 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             from diaulos.training.pretrained import save_pretrained  # noqa: PLC0415 - loads more
 
             save_pretrained(run.pretrained_folder, run.job, trained)
+    except StoppedError as stopped:
+        if groups.is_speaker:
+            print(f"\ndiaulos: {stopped}", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(stopped.exit_status)
     except DiaulosError as error:
         print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201
         # Not a normal end: that would wait for threads and connections which wait for peers.

@@ -1,7 +1,7 @@
 """One rank of a training job: everything built from the plan, and run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from diaulos.training.reduction import BatchReducer
 from diaulos.training.resuming import load
 from diaulos.training.saving import Checkpointing, CheckpointSettings, describe
 from diaulos.training.stage import PlacedLayer, place_layers
+from diaulos.training.stopping import Stopping, StopSignal
 from diaulos.training.ties import TiedGradients
 from diaulos.training.updates import GradientObserver, StepObserver, Updater
 from diaulos.training.weights import WeightVersions
@@ -49,6 +50,7 @@ def train_rank(
     checkpoints: CheckpointSettings | None = None,
     resume_from: Checkpoint | None = None,
     profiled: ProfilerWindow | None = None,
+    stops_on_sigterm: bool = False,
     observe_gradients: GradientObserver | None = None,
     observe_step: StepObserver | None = None,
     observe_evaluation: EvaluationObserver | None = None,
@@ -56,7 +58,9 @@ def train_rank(
     """Run a job on this rank of a run; every rank calls it. Records and traces go to `folder`.
 
     With `resume_from` it goes on from a checkpoint, which `check_resumable` has accepted. Raises
-    `RunError`, the same on every rank, naming the rank that failed first.
+    `RunError`, the same on every rank, naming the rank that failed first. With `stops_on_sigterm`,
+    on the main thread, a SIGTERM on any rank has all write a checkpoint and raise `StoppedError`:
+    what is left of their communication is then of no use, and the process should end.
     """
     placed = place_layers(job.model, job.graph, job.plan)
     forms = {stage: stage_forms(job, placed, stage) for stage in groups.stages}
@@ -83,6 +87,9 @@ def train_rank(
             )
         ) as reducer,
         _closing(Checkpointing(job, groups, weights, loss_scale, checkpoints)) as checkpointing,
+        _closing(
+            Stopping(groups, board, done=done.updates, stride=job.updates // job.batches)
+        ) as stopping,
     ):
         with board.reporting("loading the checkpoint"):
             if resume_from is not None:
@@ -90,7 +97,8 @@ def train_rank(
         links = Links(groups, forms, board)
 
         def after_update(updates: int) -> None:
-            checkpointing.after_update(updates)
+            is_last = updates == job.updates or stopping.passed(updates)
+            checkpointing.after_update(updates, is_last=is_last)
             profiler.after_update(updates)
 
         updater = Updater(
@@ -119,17 +127,22 @@ def train_rank(
             objective=job.objective,
             board=board,
             recorder=recorder,
+            stopping=stopping,
         )
         board.meet("the start")
-        for schedule in job.schedules(done.batches):
-            executor.run(schedule)
-            batches = (schedule.batch_numbers.stop * job.batches) // job.updates
-            with _settled(held.values()):
-                _evaluate(job, batches, executor, recorder, observe_evaluation)
+        with StopSignal(stopping.asked) if stops_on_sigterm else nullcontext():
+            for schedule in job.schedules(done.batches):
+                executor.run(schedule)
+                if stopping.stopped_after is not None:
+                    break
+                batches = (schedule.batch_numbers.stop * job.batches) // job.updates
+                with _settled(held.values()):
+                    _evaluate(job, batches, executor, recorder, observe_evaluation)
+            with board.reporting("the last checkpoint"):
+                checkpointing.finish()
+            stopping.leave()
         for own in held.values():
             own.weights.settle(own.replicas.share)
-        with board.reporting("the last checkpoint"):
-            checkpointing.finish()
         board.meet("the end")
     return TrainedRank(
         groups=groups,
@@ -190,7 +203,7 @@ def _settled(held: Iterable[HeldStage]) -> Iterator[None]:
         yield
 
 
-Helper = TypeVar("Helper", FailureBoard, BatchReducer, Checkpointing)
+Helper = TypeVar("Helper", FailureBoard, BatchReducer, Checkpointing, Stopping)
 
 
 @contextmanager

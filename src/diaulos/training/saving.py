@@ -71,7 +71,7 @@ class Checkpointing:
         self._worker = Worker("checkpoints")
         self._pending: Future[None] | None = None
 
-    def after_update(self, updates: int) -> None:
+    def after_update(self, updates: int, *, is_last: bool) -> None:
         """Begin to write where it is time to, with copies of what is now."""
         if self._pending is not None and self._pending.done():
             self.finish()
@@ -81,7 +81,7 @@ class Checkpointing:
         if settings is None or not written:
             return
         every = settings.every_batches * job.updates // job.batches
-        if updates % every == 0 or updates == job.updates:
+        if updates % every == 0 or is_last:
             self.finish()
             layers = copies(
                 [self._weights[stage] for stage in written],
