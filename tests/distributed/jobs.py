@@ -5,20 +5,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from diaulos.models.layers import LayeredModel
 from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.training.checkpoints import read_checkpoint
 from diaulos.training.groups import Groups, make_groups
 from diaulos.training.job import TrainingJob
+from diaulos.training.objective import BatchSource
+from diaulos.training.precision import Precision
 from diaulos.training.rank import train_rank
 from diaulos.training.saving import CheckpointSettings
+from diaulos.training.serial import train_serially
 from diaulos.training.sharding import Part
 from diaulos.training.weights import WeightVersions
+from tests.training.toy import graph_of, plan_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,3 +163,30 @@ def assert_close(outcome: Outcome, run: object, *, tolerance: float) -> None:
         for key, value in state.items():
             expected = run.optimizer_state[name][key]
             close(value, outcome.parts[name].cut(expected) if expected.ndim else expected)
+
+
+def float64_job(
+    model: LayeredModel, data: BatchSource, schedule: str, replicas: tuple[int, ...], **stages: Any
+) -> TrainingJob:
+    """A job of three batches of four microbatches, to be compared in float64."""
+    return TrainingJob(
+        model=model,
+        graph=graph_of(model),
+        plan=plan_of(len(model.layers), replicas, 4, **stages),
+        schedule=schedule,
+        data=data,
+        microbatch_size=2,
+        batches=3,
+        make_optimizer=partial(torch.optim.SGD, lr=0.05, momentum=0.9),
+        precision=Precision.FLOAT64,
+        clip_norm=1.0,
+        chunks=2 if schedule in ("interleaved", "zb-v") else 1,
+    )
+
+
+def check_close(jobs: Sequence[TrainingJob], ranks: int, *, tolerance: float) -> None:
+    """Run jobs on the same ranks, and compare each with its serial run."""
+    for job, outcomes in zip(jobs, run_jobs(jobs, ranks=ranks), strict=True):
+        run = train_serially(job)
+        for outcome in outcomes:
+            assert_close(outcome, run, tolerance=tolerance)

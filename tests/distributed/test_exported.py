@@ -13,13 +13,10 @@ from diaulos.models.exported.sequence import layers_of
 from diaulos.models.gpt import summed_cross_entropy
 from diaulos.models.layers import Reduction
 from diaulos.training.checkpoints import read_checkpoint
-from diaulos.training.job import TrainingJob
-from diaulos.training.precision import Precision
 from diaulos.training.resuming import check_resumable
 from diaulos.training.serial import train_serially
-from tests.distributed.jobs import Leg, assert_close, run_jobs
+from tests.distributed.jobs import Leg, assert_close, check_close, float64_job, run_jobs
 from tests.models.exported.toys import POSITIONS, WIDTH, Skips, seeded, skips_inputs
-from tests.training.toy import graph_of, plan_of
 
 TOLERANCE = 1e-12
 
@@ -41,22 +38,6 @@ class Vectors:
         return torch.randn(2, WIDTH, generator=generator), torch.ones(2, WIDTH)
 
 
-def _job(model, data, schedule, replicas, **changes):
-    return TrainingJob(
-        model=model,
-        graph=graph_of(model),
-        plan=plan_of(len(model.layers), replicas, 4, **changes),
-        schedule=schedule,
-        data=data,
-        microbatch_size=2,
-        batches=3,
-        make_optimizer=partial(torch.optim.SGD, lr=0.05, momentum=0.9),
-        precision=Precision.FLOAT64,
-        clip_norm=1.0,
-        chunks=2 if schedule in ("interleaved", "zb-v") else 1,
-    )
-
-
 def _skips(schedule, replicas, **changes):
     inputs, targets = skips_inputs()
     model = exported(
@@ -67,7 +48,7 @@ def _skips(schedule, replicas, **changes):
         keywords={"scale": 0.5, "mode": "add", "nothing": None},
         tokens_per_sample=POSITIONS,
     )
-    return _job(model, SkipsBatches(), schedule, replicas, **changes)
+    return float64_job(model, SkipsBatches(), schedule, replicas, **changes)
 
 
 def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -83,18 +64,11 @@ def _chain(schedule, replicas, *, frozen=(), **changes):
         reduction=Reduction.SUM,
         frozen=frozen,
     )
-    return _job(model, Vectors(), schedule, replicas, **changes)
+    return float64_job(model, Vectors(), schedule, replicas, **changes)
 
 
 def _vectors(microbatch_size: int) -> tuple[Tensor, Tensor]:
     return Vectors()(0, 0) if microbatch_size == 2 else (torch.ones(0), torch.ones(0))
-
-
-def _check(jobs, ranks):
-    for job, outcomes in zip(jobs, run_jobs(jobs, ranks=ranks), strict=True):
-        run = train_serially(job)
-        for outcome in outcomes:
-            assert_close(outcome, run, tolerance=TOLERANCE)
 
 
 SCHEDULES = ("gpipe", "1f1b", "2bw", "zb-h1")
@@ -105,20 +79,20 @@ def test_a_graph_with_skips_trains_as_in_one_process(ranks):
     """Several tensors between stages, some without gradient, under all kinds of schedules."""
     jobs = [_skips(schedule, (1,) * ranks, recompute=schedule == "2bw") for schedule in SCHEDULES]
     jobs += [_skips("zb-v", (1,) * ranks * 2), _skips("1f1b", {2: (2,), 4: (1, 2, 1)}[ranks])]
-    _check(jobs, ranks)
+    check_close(jobs, ranks, tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_stages_without_parameters_train_the_others(schedule):
     """Activations alone on two of four stages; their updates are of nothing."""
-    _check([_chain(schedule, (1,) * 4)], ranks=4)
+    check_close([_chain(schedule, (1,) * 4)], ranks=4, tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize("frozen", [("layer_0",), ("layer_3",)])
 def test_frozen_stages_stay_and_get_no_gradients(frozen):
     """What is before all that is trained runs no backward, and what is behind passes it on."""
     jobs = [_chain(schedule, (1,) * 4, frozen=frozen) for schedule in SCHEDULES]
-    _check(jobs, ranks=4)
+    check_close(jobs, ranks=4, tolerance=TOLERANCE)
 
 
 def test_a_run_with_frozen_layers_is_resumed(tmp_path):

@@ -4,7 +4,6 @@ That their layers give what transformers gives is tested in models/huggingface/t
 """
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,35 +20,20 @@ from diaulos.pricing.processes import LocalRank, join_group, run_ranks
 from diaulos.training.evaluation import Evaluation
 from diaulos.training.groups import make_groups
 from diaulos.training.job import TrainingJob
-from diaulos.training.precision import Precision
 from diaulos.training.pretrained import check_pretrained, save_pretrained
 from diaulos.training.rank import train_rank
 from diaulos.training.serial import train_serially
-from tests.distributed.jobs import assert_close, run_jobs
+from tests.distributed.jobs import assert_close, float64_job, run_jobs
 from tests.models.huggingface.toys import CONFIGS, RandomBatches, inputs_of, toy_model
-from tests.training.toy import graph_of, plan_of
 
 TOLERANCE = 1e-12
 
 
-def _job(kind, schedule, replicas, *, padded=False, shards=None, recompute=False, **changes):
-    model = toy_model(kind, padded=padded, **changes)
+def _job(kind, schedule, replicas, *, padded=False, weights=None, **stages):
     data = RandomBatches(inputs=inputs_of(CONFIGS[kind]), padded=padded)
-    chunks = 2 if schedule in ("interleaved", "zb-v") else 1
-    return TrainingJob(
-        model=model,
-        graph=graph_of(model),
-        plan=plan_of(len(model.layers), replicas, 4, shards=shards, recompute=recompute),
-        schedule=schedule,
-        data=data,
-        microbatch_size=2,
-        batches=3,
-        make_optimizer=partial(torch.optim.SGD, lr=0.05, momentum=0.9),
-        precision=Precision.FLOAT64,
-        clip_norm=None if schedule == "pipedream" else 1.0,
-        evaluation=Evaluation(data=data, microbatches=2, every_batches=3),
-        chunks=chunks,
-    )
+    model = toy_model(kind, padded=padded, weights=weights)
+    job = float64_job(model, data, schedule, replicas, **stages)
+    return replace(job, evaluation=Evaluation(data=data, microbatches=2, every_batches=3))
 
 
 def _two_stages():

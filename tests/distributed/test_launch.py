@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from diaulos.clusters.cluster import Cluster
-from diaulos.models.data import write_tokens
-from diaulos.models.files import write_graph
 from diaulos.models.gpt import gpt
-from diaulos.planning.evaluation.evaluate import evaluate
-from diaulos.planning.files import write_plan
 from diaulos.training.records import read_measured_timeline, read_steps
 from diaulos.training.run_file import read_run
 from diaulos.training.serial import train_serially
-from tests.training.toy import CONFIG, graph_of, plan_of
+from tests.training.run_files import write_inputs
+from tests.training.toy import CONFIG
 
 RUN = """\
 format = "diaulos.run/1"
@@ -58,19 +54,7 @@ TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 def _prepare(folder, batches, shards=(1, 1)):
     """A run of the toy GPT over two ranks, stages or shards; the path of its run file."""
-    cluster = Cluster.flat(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
-    graph = graph_of(gpt(CONFIG))
-    plan = plan_of(len(graph.layers), (1,) * len(shards), 2, shards=shards)
-    write_graph(folder / "graph.json", graph)
-    write_plan(
-        folder / "plan.json",
-        plan,
-        evaluate(graph, plan, cluster),
-        graph_path=folder / "graph.json",
-        cluster=cluster,
-        made_by={},
-    )
-    write_tokens("The quick brown fox jumps over the lazy dog. " * 20, folder / "text.bin")
+    write_inputs(folder, gpt(CONFIG), shards=shards)
     path = folder / "run.toml"
     path.write_text(RUN.format(batches=batches))
     return path

@@ -6,15 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from diaulos.clusters.cluster import Cluster
 from diaulos.errors import InputError
-from diaulos.models.data import write_tokens
-from diaulos.models.files import write_graph
 from diaulos.models.gpt import gpt
-from diaulos.planning.evaluation.evaluate import evaluate
-from diaulos.planning.files import write_plan
 from diaulos.training.run_file import read_run
-from tests.training.toy import CONFIG, RandomTokens, graph_of, plan_of
+from tests.training.run_files import write_inputs
+from tests.training.toy import CONFIG, RandomTokens
 
 RUN = """\
 format = "diaulos.run/1"
@@ -56,19 +52,7 @@ def make_vectors():
 
 def _write(folder: Path, model, reference: str) -> Path:
     """A run of a model over two stages."""
-    cluster = Cluster.flat(devices=2, memory_bytes=1e9, bandwidth_bytes_per_second=1e9)
-    graph = graph_of(model)
-    plan = plan_of(len(graph.layers), (1, 1), 2)
-    write_graph(folder / "graph.json", graph)
-    write_plan(
-        folder / "plan.json",
-        plan,
-        evaluate(graph, plan, cluster),
-        graph_path=folder / "graph.json",
-        cluster=cluster,
-        made_by={},
-    )
-    write_tokens("The quick brown fox jumps over the lazy dog. " * 20, folder / "text.bin")
+    write_inputs(folder, model, shards=(1, 1))
     path = folder / "run.toml"
     path.write_text(RUN.format(model=reference))
     return path
@@ -121,15 +105,20 @@ def test_what_is_refused(old, new, message, tmp_path):
         read_run(path)
 
 
-def _llama(folder):
-    """A run of a tiny Llama with weights, and the folder of the model."""
+def _llama(folder, **changes):
+    """A run of a tiny Llama with weights, whose config says otherwise than they in some keys."""
     pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
-    from transformers import LlamaForCausalLM  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
-    from tests.models.huggingface.toys import CONFIGS, toy_model  # noqa: PLC0415
+    from diaulos.models.huggingface.model import pretrained  # noqa: PLC0415
+    from tests.models.huggingface.toys import CONFIGS  # noqa: PLC0415
 
     LlamaForCausalLM(CONFIGS["llama"]).save_pretrained(folder / "llama")
-    return _write(folder, toy_model("llama"), "llama")
+    config = folder / "llama" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
+    changed = LlamaConfig.from_dict({**CONFIGS["llama"].to_dict(), **changes})
+    model = pretrained(changed, sequence_length=8)
+    return _write(folder, model, "llama")
 
 
 def test_a_folder_of_hugging_face_is_read(tmp_path):
@@ -145,36 +134,22 @@ def test_a_folder_of_hugging_face_is_read(tmp_path):
 
 def test_weights_of_another_shape_are_named_with_stage_and_both_shapes(tmp_path):
     """A config that does not fit its files is refused before any rank is started."""
-    path = _llama(tmp_path)
-    config = tmp_path / "llama" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "intermediate_size": 20}))
     match = r"has model.layers.0.mlp.down_proj.weight as \[16, 24\], which is \[16, 20\] on stage 0"
     with pytest.raises(InputError, match=match):
-        read_run(path)
+        read_run(_llama(tmp_path, intermediate_size=20))
 
 
 def test_missing_weights_are_named_ten_at_most(tmp_path):
     """A model with more blocks than its files lacks those of the last."""
-    path = _llama(tmp_path)
-    config = tmp_path / "llama" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "num_hidden_layers": 4}))
-    from diaulos.models.huggingface.model import pretrained  # noqa: PLC0415
-    from tests.models.huggingface.toys import CONFIGS  # noqa: PLC0415
-
-    longer = type(CONFIGS["llama"]).from_dict(
-        {**CONFIGS["llama"].to_dict(), "num_hidden_layers": 4}
-    )
-    _write(tmp_path, pretrained(longer, sequence_length=8), "llama")
     match = r"lacks model.layers.2.* \[16, 16\] on stage 0; .* on stage 1; and 8 more$"
     with pytest.raises(InputError, match=match):
-        read_run(path)
+        read_run(_llama(tmp_path, num_hidden_layers=4))
 
 
 def test_an_unknown_type_of_model_is_named(tmp_path):
     """The types that there are are said, and another way."""
     path = _llama(tmp_path)
-    config = tmp_path / "llama" / "config.json"
-    config.write_text(json.dumps({"model_type": "opt"}))
+    (tmp_path / "llama" / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with pytest.raises(InputError, match=r"model_type is 'opt'; .* of bert, gemma, .* t5 .*export"):
         read_run(path)
 
