@@ -87,3 +87,16 @@ def test_a_folder_without_records_is_refused(tmp_path):
     """Reading a run that is none says which folder."""
     with pytest.raises(InputError, match="has no record of a run"):
         read_steps(tmp_path)
+
+
+def test_a_last_line_in_part_counts_for_nothing(tmp_path):
+    """What a killed rank left is read without it, and gone on with behind the last whole line."""
+    with RankRecorder(0, tmp_path) as recorder:
+        recorder.step(STEP)
+    with (tmp_path / "rank_0.jsonl").open("a") as file:
+        file.write('{"step": {"batch": 1, "lo')
+    assert read_steps(tmp_path) == [[STEP]]
+
+    with RankRecorder(0, tmp_path, resumed_updates=1) as recorder:
+        recorder.step(replace(STEP, batch=1))
+    assert read_steps(tmp_path) == [[STEP, replace(STEP, batch=1)]]

@@ -71,8 +71,10 @@ class RankRecorder:
         self._file = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            mode = "a" if resumed_updates else "w"
-            self._file = record_path(folder, rank, shard).open(mode, encoding="utf-8")
+            path = record_path(folder, rank, shard)
+            if resumed_updates:
+                _drop_torn_line(path)
+            self._file = path.open("a" if resumed_updates else "w", encoding="utf-8")
             if resumed_updates:
                 self._write({"resumed": resumed_updates})
 
@@ -193,5 +195,14 @@ def _ranks_recorded(folder: Path) -> int:
 
 
 def _lines(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """All that is whole: a rank that is killed may leave a last line in part."""
     text = record_path(folder, rank).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off what a rank that was killed has left behind its last whole line."""
+    if path.exists():
+        written = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(written.rfind(b"\n") + 1)
