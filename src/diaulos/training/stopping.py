@@ -8,7 +8,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from diaulos.errors import DiaulosError
-from diaulos.schedules.cut import actions_until
+from diaulos.schedules.causality.cut import actions_until
 from diaulos.schedules.schedule import Schedule
 from diaulos.training.failures import FailureBoard
 from diaulos.training.groups import Groups

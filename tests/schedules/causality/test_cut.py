@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diaulos.schedules.actions import Action, Kind
-from diaulos.schedules.cut import actions_until
+from diaulos.schedules.causality.cut import actions_until
 from diaulos.schedules.schedule import Schedule
 from tests.schedules.shapes import schedules
 
