@@ -62,8 +62,7 @@ def _chain(schedule, replicas, *, frozen=(), **changes):
         loss=_squares,
         example=_vectors,
         reduction=Reduction.SUM,
-        frozen=frozen,
-    )
+    ).freeze(frozen)
     return float64_job(model, Vectors(), schedule, replicas, **changes)
 
 
@@ -93,6 +92,12 @@ def test_frozen_stages_stay_and_get_no_gradients(frozen):
     """What is before all that is trained runs no backward, and what is behind passes it on."""
     jobs = [_chain(schedule, (1,) * 4, frozen=frozen) for schedule in SCHEDULES]
     check_close(jobs, ranks=4, tolerance=TOLERANCE)
+
+
+def test_tied_layers_that_are_frozen_stay_alike():
+    """Both ends of a tie may be frozen together, with others between them that are trained."""
+    job = _skips("2bw", (1, 1))
+    check_close([replace(job, model=job.model.freeze(["tokens", "out"]))], 2, tolerance=TOLERANCE)
 
 
 def test_a_run_with_frozen_layers_is_resumed(tmp_path):

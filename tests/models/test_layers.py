@@ -1,6 +1,7 @@
 """Layers are built by name, the same in any split."""
 
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from diaulos.errors import InputError
-from diaulos.models.layers import LayeredModel, LayerSpec, build_layer, run_layer
+from diaulos.models.layers import LayeredModel, LayerSpec, build_layer, meta_layer, run_layer
 
 
 def spec(name: str) -> LayerSpec:
@@ -92,3 +93,26 @@ def test_recomputation_changes_no_gradient(needs_gradient: bool) -> None:
         gradients.append((output.detach(), layer.weight.grad, entering.grad))
     for plain, recomputed in zip(*gradients, strict=True):
         assert (plain is None and recomputed is None) or torch.equal(plain, recomputed)
+
+
+def test_frozen_layers_have_no_parameters_to_train():
+    """Their weights require no gradient and are not counted."""
+    frozen = model("a", "b").freeze(["a"])
+
+    assert not build_layer(frozen.layer("a"), 0).weight.requires_grad
+    assert not meta_layer(frozen.layer("a")).weight.requires_grad
+    assert list(frozen.parameter_shapes()) == ["b.weight", "b.bias"]
+
+
+def test_frozen_layers_must_exist():
+    """The layers that there are are named."""
+    with pytest.raises(InputError, match="there is no layer 'c'; the model has a, b"):
+        model("a", "b").freeze(["c"])
+
+
+def test_tied_layers_are_frozen_together():
+    """One of two parameters that are one cannot be trained alone."""
+    tied = replace(model("a", "b"), ties={"b.weight": "a.weight"})
+    with pytest.raises(InputError, match="freeze both b and a, or none"):
+        tied.freeze(["a"])
+    assert list(tied.freeze(["a", "b"]).parameter_shapes()) == []

@@ -94,7 +94,11 @@ def test_a_factory_makes_the_data(tmp_path):
             f'source = "{__name__}:make_vectors"',
             r"a microbatch of the data is float32\[2, 3\] .*; the model takes int64\[2, 8\]",
         ),
-        ('folder = "run"', 'folder = "run"\nfrozen = ["head", "tail"]', r"frozen\[1\] is 'tail'"),
+        (
+            'folder = "run"',
+            'folder = "run"\nfrozen = ["head", "tail"]',
+            r"frozen: there is no layer 'tail'",
+        ),
     ],
 )
 def test_what_is_refused(old, new, message, tmp_path):

@@ -1,9 +1,9 @@
 """A model that can be trained in stages: layers by name, built one at a time."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import torch
@@ -108,6 +108,23 @@ class LayeredModel:
         known = ", ".join(layer.name for layer in self.layers)
         raise InputError(f"there is no layer {name!r}", f"the model has {known}")
 
+    def freeze(self, names: Collection[str]) -> "LayeredModel":
+        """The model whose layers of these names are not trained, beside those that are not now.
+
+        An `InputError` where one of two tied parameters would still be trained.
+        """
+        frozen = {self.layer(name).name for name in names}
+        layers = [replace(spec, frozen=spec.frozen or spec.name in frozen) for spec in self.layers]
+        model = replace(self, layers=tuple(layers))
+        for tied, owner in self.ties.items():
+            one, other = model.layer_of(tied), model.layer_of(owner)
+            if one.frozen != other.frozen:
+                raise InputError(
+                    f"{tied} is tied to {owner}, and one of their layers is frozen",
+                    f"freeze both {one.name} and {other.name}, or none",
+                )
+        return model
+
     def split(self, parameter: str) -> tuple[LayerSpec, str]:
         """The layer of a parameter and its name there: `block_0.norm.weight` is of `block_0`."""
         for spec in self.layers:
@@ -116,6 +133,10 @@ class LayeredModel:
         raise InputError(
             f"there is no parameter {parameter!r}", "its name begins with that of its layer"
         )
+
+    def layer_of(self, parameter: str) -> LayerSpec:
+        """The layer of a parameter."""
+        return self.split(parameter)[0]
 
     def home(self, parameter: str) -> tuple[LayerSpec, str]:
         """The layer where a parameter is kept, which with ties may be another, and its name."""

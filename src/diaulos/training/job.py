@@ -1,6 +1,6 @@
 """A training job: what to train and how, the same on every rank."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -94,6 +94,8 @@ class TrainingJob:
                 "no layer of the model has weights to train", "leave some that are not frozen"
             )
         for tied, owner in self.model.ties.items():
+            if self.model.layer_of(tied).frozen and self.model.layer_of(owner).frozen:
+                continue
             if shapes.get(tied) is None or shapes.get(tied) != shapes.get(owner):
                 raise InputError(
                     f"{tied}, {shapes.get(tied)}, is tied to {owner}, {shapes.get(owner)}",
@@ -194,16 +196,17 @@ class TrainingJob:
             tokens_per_microbatch=self.model.tokens_per_sample * self.microbatch_size,
         )
 
-    def schedules(self, first_batch: int = 0) -> Iterator[Schedule]:
+    def schedules(self, first_batch: int = 0, *, cuts: Sequence[int] = ()) -> Iterator[Schedule]:
         """Checked schedules that together run all batches from this one on.
 
-        One ends wherever it is time to evaluate, and where gradients begin to come late.
+        One ends wherever it is time to evaluate, where gradients begin to come late, and before
+        each batch of `cuts`.
         """
         flushed = self.mitigation.flush_updates
         while first_batch < self.batches:
             stop = min(first_batch + self.batches_between_flushes, self.batches)
+            stop = min([stop, *(cut for cut in (flushed, *cuts) if cut > first_batch)])
             is_flushed = first_batch < flushed
-            stop = min(stop, flushed) if is_flushed else stop
             if self.evaluation is not None:
                 every = self.evaluation.every_batches
                 stop = min(stop, (first_batch // every + 1) * every)

@@ -179,8 +179,9 @@ def _tie(job: TrainingJob, gradients: Tensors) -> None:
     """Give tied parameters the sum of their gradients."""
     for owner in dict.fromkeys(job.model.ties.values()):
         names = [owner, *(tied for tied, kept in job.model.ties.items() if kept == owner)]
-        total = _sum([gradients[name] for name in names])
-        gradients.update(dict.fromkeys(names, total))
+        if names[0] in gradients:  # and not frozen
+            total = _sum([gradients[name] for name in names])
+            gradients.update(dict.fromkeys(names, total))
 
 
 def _take_gradients(module: StageModule, precision: Precision) -> Tensors:

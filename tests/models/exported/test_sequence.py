@@ -2,13 +2,11 @@
 
 import copy
 
-import pytest
 import torch
 from torch import nn
 
-from diaulos.errors import InputError
 from diaulos.models.exported.sequence import layers_of
-from diaulos.models.layers import build_layer, meta_layer, run_layer
+from diaulos.models.layers import build_layer, run_layer
 from tests.models.exported.toys import seeded
 
 
@@ -38,26 +36,6 @@ def test_layers_have_the_weights_of_the_modules():
         "layer_3.weight": "layer_0.weight",
         "layer_3.bias": "layer_0.bias",
     } == model.ties
-
-
-def test_frozen_layers_have_no_parameters_to_train():
-    """Their weights require no gradient and are not counted."""
-    model = layers_of(
-        {"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)},
-        loss=_loss,
-        example=_example,
-        frozen=["a"],
-    )
-
-    assert not build_layer(model.layers[0], 0).weight.requires_grad
-    assert not meta_layer(model.layers[0]).weight.requires_grad
-    assert list(model.parameter_shapes()) == ["b.weight", "b.bias"]
-
-
-def test_frozen_layers_must_exist():
-    """The layers that there are are named."""
-    with pytest.raises(InputError, match="layer 'c' is to be frozen; there are layer_0"):
-        layers_of([nn.Linear(3, 3)], loss=_loss, example=_example, frozen=["c"])
 
 
 def test_layers_are_copies():

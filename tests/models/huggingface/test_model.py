@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from diaulos.errors import InputError
+from diaulos.models.huggingface.model import pretrained
 from diaulos.models.huggingface.saving import stored_names
 from diaulos.models.layers import build_layer, meta_layer, run_layer
 from tests.models.huggingface.toys import (
@@ -106,17 +107,15 @@ def test_layers_survive_pickling_and_the_meta_device(kind):
 
 def test_weights_start_as_the_model_starts_them():
     """Deviations of first weights are those of the config, and norms begin at one."""
-    config = replace_config("llama", hidden_size=64, intermediate_size=96)
+    config = changed_model("llama", hidden_size=64, intermediate_size=96)
     layer = build_layer(config.layers[1], 0)
 
     assert layer.block.mlp.up_proj.weight.detach().std() == pytest.approx(0.02, rel=0.1)
     assert torch.equal(layer.block.input_layernorm.weight, torch.ones(64))
 
 
-def replace_config(kind, **changes):
+def changed_model(kind, **changes):
     """The model of a kind with other sizes."""
-    from diaulos.models.huggingface.model import pretrained  # noqa: PLC0415
-
     return pretrained(
         type(CONFIGS[kind]).from_dict({**CONFIGS[kind].to_dict(), **changes}), sequence_length=8
     )
@@ -135,7 +134,7 @@ def test_rotary_frequencies_are_not_rounded():
 def test_models_with_dropout_in_attention_are_not_split():
     """The masks would depend on the degree, so that the layers say of no split."""
     assert toy_model("llama").layers[1].tensor_split is not None
-    assert replace_config("llama", attention_dropout=0.1).layers[1].tensor_split is None
+    assert changed_model("llama", attention_dropout=0.1).layers[1].tensor_split is None
 
 
 def test_heads_that_the_degree_does_not_divide_are_named():
@@ -145,10 +144,16 @@ def test_heads_that_the_degree_does_not_divide_are_named():
         split.check("block_0", 4, sequence_parallel=False)
 
 
-def test_layers_that_are_to_be_frozen_must_exist():
-    """The layers that there are are named."""
-    with pytest.raises(InputError, match="layer 'blocks' is to be frozen; there are embedding, bl"):
-        toy_model("llama", frozen=["blocks"])
+def test_more_positions_than_the_model_has_are_refused():
+    """GPT-2 has an embedding for each position."""
+    with pytest.raises(InputError, match="sequence_length is 9; the model has 8 positions"):
+        pretrained(CONFIGS["gpt2"], sequence_length=9)
+
+
+def test_decoders_of_something_else_are_refused():
+    """A BERT that attends to an encoder is none of these."""
+    with pytest.raises(InputError, match="is_decoder is true; bert is trained on its own tokens"):
+        changed_model("bert", is_decoder=True)
 
 
 def test_only_models_of_hugging_face_have_its_layout():

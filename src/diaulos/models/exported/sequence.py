@@ -1,12 +1,11 @@
 """A list or `nn.Sequential` of modules as the layers of a model."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from torch import Tensor, nn
 
-from diaulos.errors import InputError
 from diaulos.models.layers import LayeredModel, LayerSpec, Reduction, Stream
 
 
@@ -17,7 +16,6 @@ def layers_of(
     example: Callable[[int], tuple[Tensor | Stream, Tensor]],
     tokens_per_sample: int = 1,
     reduction: Reduction = Reduction.MEAN,
-    frozen: Collection[str] = (),
 ) -> LayeredModel:
     """The modules as layers, in their order, with the weights that they have.
 
@@ -27,12 +25,9 @@ def layers_of(
     `loss`, `example` and the rest are those of `LayeredModel`.
     """
     named = _named(modules)
-    for name in frozen:
-        if name not in named:
-            raise InputError(f"layer {name!r} is to be frozen", f"there are {', '.join(named)}")
     return LayeredModel(
         layers=tuple(
-            LayerSpec(name=name, build=partial(copy.deepcopy, module), frozen=name in frozen)
+            LayerSpec(name=name, build=partial(copy.deepcopy, module))
             for name, module in named.items()
         ),
         loss=loss,

@@ -1,6 +1,6 @@
 """A Hugging Face model as layers that can be trained in stages."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,8 @@ class _Family:
     """transformers' mapping from configs to models."""
     layouts: Callable[[PreTrainedConfig, PreTrainedModel], Iterator[LayerLayout]]
     has_decoder_tokens: bool = False
+    has_positions: bool = False
+    """Whether each position has an embedding of its own."""
     more_ties: Callable[[PreTrainedConfig], Mapping[str, str]] = lambda _: {}
 
 
@@ -46,9 +48,9 @@ _T5 = _Family(
 )
 _FAMILIES: Mapping[str, _Family] = MappingProxyType(
     {
-        "bert": _Family(MODEL_FOR_MASKED_LM_MAPPING, bert),
+        "bert": _Family(MODEL_FOR_MASKED_LM_MAPPING, bert, has_positions=True),
         "gemma": _DECODER,
-        "gpt2": _Family(MODEL_FOR_CAUSAL_LM_MAPPING, gpt2),
+        "gpt2": _Family(MODEL_FOR_CAUSAL_LM_MAPPING, gpt2, has_positions=True),
         "llama": _DECODER,
         "mistral": _DECODER,
         "qwen2": _DECODER,
@@ -63,15 +65,12 @@ _FAMILIES: Mapping[str, _Family] = MappingProxyType(
 )
 
 
-def read_pretrained(
-    path: Path, *, sequence_length: int, padded: bool = False, frozen: Collection[str] = ()
-) -> LayeredModel:
+def read_pretrained(path: Path, *, sequence_length: int, padded: bool = False) -> LayeredModel:
     """The model of a `config.json`, or of a folder in Hugging Face's layout with its weights.
 
     Without files of weights they are drawn by layer name, as the model draws them. An unknown
     type of model is an `InputError`.
     """
-    folder = path if path.is_dir() else path.parent
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         raise InputError("is not there", "a model is a config.json or its folder", where=str(file))
@@ -80,15 +79,9 @@ def read_pretrained(
     except (ValueError, KeyError) as error:
         message = str(error).splitlines()[0]
         raise InputError(f"cannot be read as a config: {message}", where=str(file)) from None
-    weights = open_weights(folder) if path.is_dir() else None
+    weights = open_weights(path) if path.is_dir() else None
     try:
-        return pretrained(
-            config,
-            sequence_length=sequence_length,
-            padded=padded,
-            frozen=frozen,
-            weights=weights,
-        )
+        return pretrained(config, sequence_length=sequence_length, padded=padded, weights=weights)
     except InputError as error:
         raise error.at(str(file)) from None
 
@@ -98,55 +91,42 @@ def pretrained(
     *,
     sequence_length: int,
     padded: bool = False,
-    frozen: Collection[str] = (),
     weights: WeightFolder | None = None,
 ) -> LayeredModel:
     """The model of a transformers config, as layers.
 
     A microbatch's inputs are tokens, for T5 the encoder's and the decoder's, and behind them,
-    where `padded`, what of the (encoder's) tokens is no padding, [samples, positions]. The layers
-    named `frozen` are not trained.
+    where `padded`, what of the (encoder's) tokens is no padding, [samples, positions].
     """
-    family = _FAMILIES.get(config.model_type)
-    if family is None:
-        raise InputError(
-            f"model_type is {config.model_type!r}",
-            f"the trainer cuts models of {', '.join(sorted(_FAMILIES))} into layers by itself",
-            "give it as module:factory, cut by diaulos.models.exported",
-        )
-    config = replace_attention(config)
+    family = _family(config, sequence_length)
+    config = with_torch_attention(config)
     model_class: type[PreTrainedModel] = family.classes[type(config)]
     with torch.device("meta"):
         template = model_class(one_block(config))
+    layouts = list(family.layouts(config, template))
     recipes = {
-        layout.name: (
-            LayerRecipe(
-                model_class=model_class,
-                config=config,
-                make=layout.make,
-                places=layout.places,
-                weights=weights,
-            ),
-            tensor_split(config, layout),
+        layout.name: LayerRecipe(
+            model_class=model_class,
+            config=config,
+            make=layout.make,
+            places=layout.places,
+            weights=weights,
         )
-        for layout in family.layouts(config, template)
+        for layout in layouts
     }
-    _check_frozen(frozen, recipes)
-    ties = _ties(template, {name: recipe for name, (recipe, _) in recipes.items()})
-    ties.update(family.more_ties(config))
+    ties = {**_ties(template, recipes), **family.more_ties(config)}
     specs = [
         LayerSpec(
-            name=name,
-            build=_borrowing(name, recipe, recipes, ties),
-            tensor_split=split,
-            frozen=name in frozen,
+            name=layout.name,
+            build=_borrowing(layout.name, recipes, ties),
+            tensor_split=tensor_split(config, template, layout),
         )
-        for name, (recipe, split) in recipes.items()
+        for layout in layouts
     ]
     # What graphs of a config call the loss: a layer that has no weights, and changes nothing.
-    specs.append(LayerSpec(name=LOSS, build=nn.Identity, tensor_split=tensor_split(config, None)))
+    split = tensor_split(config, template, None)
     return LayeredModel(
-        layers=tuple(specs),
+        layers=(*specs, LayerSpec(name=LOSS, build=nn.Identity, tensor_split=split)),
         loss=summed_cross_entropy,
         example=partial(
             _example,
@@ -162,17 +142,28 @@ def pretrained(
     )
 
 
-def replace_attention(config: PreTrainedConfig) -> PreTrainedConfig:
+def _family(config: PreTrainedConfig, sequence_length: int) -> _Family:
+    family = _FAMILIES.get(config.model_type)
+    if family is None:
+        raise InputError(
+            f"model_type is {config.model_type!r}",
+            f"the trainer cuts models of {', '.join(sorted(_FAMILIES))} into layers by itself",
+            "give it as module:factory, cut by diaulos.models.exported",
+        )
+    for key in ("is_decoder", "add_cross_attention"):
+        if config.model_type != "t5" and getattr(config, key, False):
+            raise InputError(f"{key} is true", f"{config.model_type} is trained on its own tokens")
+    most = getattr(config, "max_position_embeddings", sequence_length)
+    if family.has_positions and sequence_length > most:
+        raise InputError(f"sequence_length is {sequence_length}", f"the model has {most} positions")
+    return family
+
+
+def with_torch_attention(config: PreTrainedConfig) -> PreTrainedConfig:
     """The config with torch's own attention, without caches of keys and values."""
     changed = type(config).from_dict(config.to_dict(), attn_implementation="sdpa")
     changed.use_cache = False
     return changed
-
-
-def _check_frozen(frozen: Collection[str], known: Collection[str]) -> None:
-    for name in frozen:
-        if name not in known:
-            raise InputError(f"layer {name!r} is to be frozen", f"there are {', '.join(known)}")
 
 
 def _ties(template: PreTrainedModel, recipes: Mapping[str, LayerRecipe]) -> dict[str, str]:
@@ -196,17 +187,14 @@ def _parameter_names(recipe: LayerRecipe) -> list[str]:
 
 
 def _borrowing(
-    layer: str,
-    recipe: LayerRecipe,
-    recipes: Mapping[str, tuple[LayerRecipe, object]],
-    ties: Mapping[str, str],
+    layer: str, recipes: Mapping[str, LayerRecipe], ties: Mapping[str, str]
 ) -> LayerRecipe:
     """The recipe of a layer, whose tied parameters are stored under their owner's name."""
-    borrowed = {}
+    borrowed, recipe = {}, recipes[layer]
     for tied, owner in ties.items():
         if tied.startswith(f"{layer}."):
             home, _, own = owner.partition(".")
-            borrowed[tied.removeprefix(f"{layer}.")] = recipes[home][0].stored_name(own)
+            borrowed[tied.removeprefix(f"{layer}.")] = recipes[home].stored_name(own)
     return replace(recipe, places={**borrowed, **recipe.places}) if borrowed else recipe
 
 

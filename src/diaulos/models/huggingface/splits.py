@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from diaulos.models.huggingface.layout import LayerLayout
 from diaulos.models.tensor_split import Split, TensorSplit
@@ -17,17 +17,27 @@ _STYLES: Mapping[str, Split] = MappingProxyType(
 )
 
 
-def tensor_split(config: PreTrainedConfig, layout: LayerLayout | None) -> TensorSplit | None:
+_OUTER_STYLES = ("colwise_gather_output", "embedding_rowwise")
+"""Of embedding and head, whose outputs are put together on every shard."""
+
+
+def tensor_split(
+    config: PreTrainedConfig, template: PreTrainedModel, layout: LayerLayout | None
+) -> TensorSplit | None:
     """The split of a layer, or of the loss; None where the model has no such plan.
 
-    Embeddings, norms and heads are whole on every shard. Models that drop out entries of the
-    attention are not split: the masks would depend on the degree.
+    Models that drop out entries of the attention are not split: the masks would depend on the
+    degree.
     """
     plan: Mapping[str, str] = getattr(config, "base_model_tp_plan", None) or {}
     if not plan or config.to_dict().get("attention_dropout"):
         return None
-    if layout is None or layout.block is None:
+    if layout is None:
         return TensorSplit()
+    if layout.block is None:
+        outer = template._tp_plan or {}  # noqa: SLF001 - the plan of the model around its base
+        split = [own for own, place in layout.places.items() if outer.get(place) in _OUTER_STYLES]
+        return TensorSplit(modules=dict.fromkeys(split, Split.GATHERED_COLUMNS))
     blocks = layout.block.partition(".")[2] + "."
     styles = {
         f"block.{name.removeprefix(blocks)}": style
