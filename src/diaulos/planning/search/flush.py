@@ -5,7 +5,8 @@ It is the sum of the stages' exposed latencies and the largest of their other sh
 lowered from one plan to the next, each as far as a better plan needs, until none is left.
 """
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -25,6 +26,9 @@ _FOREVER = Fraction(2**200)
 _ROUNDED_UP = 1 + 2.0**-40
 _FIRST_STEPS = (1.1, 1.3, 1.6, 2.5, 6.0)
 """Multiples of the bound that are tried for a first plan."""
+_CUT_BELOW = 8
+"""The part of a range below the sum of a plan that is kept with the sums above it: they hold nearly
+as much, and plans of nearly as large sums are nearly as fast."""
 _Plan = tuple[Placement, ...]
 
 
@@ -56,41 +60,52 @@ def fastest_flush(judge: Judge, watch: Watch) -> Outcome:
 def _fastest_of_all_sums(judge: Judge, watch: Watch) -> Outcome:
     """The same where what stages hold depends on the sum of all data-parallel degrees.
 
-    Plans are searched under each limit on the sum, as if all reached it. There is a bound: the
-    least time if stages held less, as they do where only later ones count.
+    Of the plans whose sums lie in some range the fastest is found as if stages held no more than
+    with the least sum, or with the degrees from them on. If it is as fast with what they really
+    hold, it is the fastest of the range; else the range is cut there or somewhat below (branch and
+    bound).
     """
-    relaxed, is_bound = _fastest(judge, watch, _FOREVER)
-    if relaxed is None:
-        return _outcome(None, judge.space.least_batch_time, is_proven=is_bound)
-    if not is_bound:
-        some = _some_plan(_limited(judge, relaxed.plan))
-        return _outcome(some, judge.space.least_batch_time, is_proven=some is None)
-    bound, best = relaxed.time, None
-    for limited in _limited(judge, relaxed.plan):
+    best: Found | None = None
+    ranges = [(judge.space.least_batch_time, 0, judge.space.problem.replicas_limit)]
+    while ranges:
+        bound, least, most = heapq.heappop(ranges)
+        if best is not None and bound >= best.time:
+            break
+        limited = replace(judge, space=judge.space.limited(least, most))
         try:
-            most = _FOREVER if best is None else best.time
-            found, is_proven = _fastest(limited, watch, most)
+            at_most = _FOREVER if best is None else best.time
+            relaxed, is_proven = _fastest(limited, watch, at_most)
         except KeyboardInterrupt:
             if best is None:
                 raise
             return _outcome(best, bound, is_proven=False)
-        if found is not None and (best is None or found.time < best.time):
+        if relaxed is None:
+            continue
+        found = _holding_all(judge, relaxed.plan)
+        if found is not None and (best is None or _precedes(found, best)):
             best = found
-        if best is not None and best.time <= bound:
-            break
-        if not is_proven:
+        if not is_proven and best is not None:
             return _outcome(best, bound, is_proven=False)
-    return _outcome(best, bound, is_proven=True)
+        if found is None or found.time > relaxed.time:
+            bound = max(bound, relaxed.time) if is_proven else bound
+            total = _total(judge, relaxed.plan)
+            cut = total - (total - least) // _CUT_BELOW
+            heapq.heappush(ranges, (bound, least, cut - 1))
+            heapq.heappush(ranges, (bound, cut, most))
+    return _outcome(best, judge.space.least_batch_time, is_proven=True)
 
 
-def _limited(judge: Judge, plan: _Plan) -> Iterator[Judge]:
-    """Judges for each limit on the sum of degrees: that of a plan, then from the largest down."""
-    space = judge.space
-    first = sum(space.degrees[stage.degree].data_parallel for stage in plan)
-    yield replace(judge, space=space.limited(first))
-    for limited in space.all_limited():
-        if limited.all_replicas != first:
-            yield replace(judge, space=limited)
+def _total(judge: Judge, plan: _Plan) -> int:
+    """The sum of all data-parallel degrees."""
+    return sum(judge.space.degrees[stage.degree].data_parallel for stage in plan)
+
+
+def _holding_all(judge: Judge, plan: _Plan) -> Found | None:
+    """A plan with what its stages hold where all degrees count; None where that does not fit."""
+    total = _total(judge, plan)
+    space = judge.space.limited(total, total)
+    stages = tuple(replace(stage, in_flight=space.in_flight(total, stage.degree)) for stage in plan)
+    return _exact(replace(judge, space=space), stages)
 
 
 def _fastest(judge: Judge, watch: Watch, most: Fraction) -> tuple[Found | None, bool]:
@@ -123,16 +138,9 @@ def _outcome(best: Found | None, bound: Fraction, *, is_proven: bool) -> Outcome
 
 def fits_at_all_flushed(judge: Judge) -> bool:
     """Whether some plan keeps to the memory of its devices."""
-    spaces = judge.space.all_limited()
-    return _some_plan(replace(judge, space=space) for space in spaces) is not None
-
-
-def _some_plan(judges: Iterable[Judge]) -> Found | None:
-    """The first plan of the first of some spaces that has one."""
-    for judge in judges:
-        for found in _better_and_better(judge, _FOREVER):
-            return found
-    return None
+    if judge.space.problem.pipelining.defers_weight_backward:
+        return _fastest_of_all_sums(judge, Watch(time_limit_seconds=0.0)).plan is not None
+    return any(True for _ in _better_and_better(judge, _FOREVER))
 
 
 def _better_and_better(judge: Judge, most: Fraction) -> Iterator[Found]:

@@ -1,6 +1,6 @@
 """All that the plans of a problem are made of, priced: what the exact search searches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -51,9 +51,11 @@ class Space:
     """By setting: weight backward of each downset that fills the drain, twice."""
     least_time: int
     """Per sample: what the slowest stage of any plan takes at least."""
-    all_replicas: int | None = None
-    """The most that all data-parallel degrees sum up to, where stages hold as many microbatches as
-    if they did; None where those from the stage on count (see `Pipelining.totals`)."""
+    least_replicas: int = 0
+    """What all data-parallel degrees count as at least, where stages hold as many microbatches as
+    these ask for; those from the stage on count at any rate (see `Pipelining.totals`)."""
+    most_replicas: int | None = None
+    """What they may sum up to, where that is less than the problem's limit."""
 
     @cached_property
     def devices(self) -> int:
@@ -63,7 +65,8 @@ class Space:
     @cached_property
     def replicas_limit(self) -> int:
         """The most that data-parallel degrees may sum up to."""
-        return self.problem.replicas_limit if self.all_replicas is None else self.all_replicas
+        limit = self.problem.replicas_limit
+        return limit if self.most_replicas is None else min(self.most_replicas, limit)
 
     @cached_property
     def weight(self) -> int:
@@ -119,22 +122,18 @@ class Space:
         times = self.problem.microbatches if self.flushes else 1
         return Fraction(self.least_time * times)
 
-    def limited(self, all_replicas: int) -> "Space":
-        """The space of plans whose data-parallel degrees sum up to at most so much."""
-        return replace(self, all_replicas=all_replicas)
+    def limited(self, least_replicas: int, most_replicas: int) -> "Space":
+        """The space of plans whose data-parallel degrees sum up to so much, between the two.
 
-    def all_limited(self) -> Iterator["Space"]:
-        """Spaces that together hold all plans, where what stages hold depends on all of them."""
-        if not self.problem.pipelining.defers_weight_backward:
-            yield self
-            return
-        for most in range(self.problem.replicas_limit, 0, -1):
-            yield self.limited(most)
+        Where all of them count, stages hold no more than in such a plan, and no less than in one
+        whose degrees sum up to the least; with both equal they hold just that.
+        """
+        return replace(self, least_replicas=least_replicas, most_replicas=most_replicas)
 
     def in_flight(self, total: int, degree: int) -> int:
         """Microbatches in flight on a replica where the degrees from the stage on sum up so."""
         return self.problem.pipelining.in_flight(
-            total if self.all_replicas is None else self.all_replicas,
+            max(total, self.least_replicas),
             self.degrees[degree].data_parallel,
             self.problem.microbatches,
         )
@@ -144,9 +143,7 @@ class Space:
     ) -> NDArray[np.int64]:
         """The same for several."""
         data_parallel = self.replicas_of[degree]
-        if self.all_replicas is not None:
-            total = np.full(len(total), self.all_replicas)
-        steady = -(-total // data_parallel)
+        steady = -(-np.maximum(total, self.least_replicas) // data_parallel)
         if not self.flushes:
             return steady
         whole_batch = self.problem.microbatches // data_parallel
@@ -199,8 +196,7 @@ class Space:
         last: NDArray[np.int64] = np.minimum(data_parallel * in_flight, self.replicas_limit)
         if not self.flushes:
             return last
-        if self.all_replicas is not None:
-            last = np.where(last == self.replicas_limit, last, 0)
+        last = np.where(last >= min(self.least_replicas, self.replicas_limit), last, 0)
         whole_batch = in_flight >= self.problem.microbatches // data_parallel
         fewer = 0 if self.problem.pipelining.holds_whole_batch else last
         result: NDArray[np.int64] = np.where(whole_batch, self.replicas_limit, fewer)
