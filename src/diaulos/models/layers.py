@@ -142,6 +142,11 @@ class LayeredModel:
         """The layer where a parameter is kept, which with ties may be another, and its name."""
         return self.split(self.ties.get(parameter, parameter))
 
+    def ties_of(self, spec: LayerSpec) -> dict[str, tuple[LayerSpec, str]]:
+        """The parameters of a layer that are kept elsewhere, with that layer and the name there."""
+        own = ((tied, *self.split(tied)) for tied in self.ties)
+        return {name: self.home(tied) for tied, home, name in own if home is spec}
+
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all parameters that are trained, by full name, in the order of the layers.
 

@@ -91,12 +91,7 @@ def _place_layer(model: LayeredModel, graph: LayerGraph, layer: int, stage: Stag
         spec=spec,
         recompute=option.recompute,
         sequence_parallel=option.sequence_parallel and degree > 1,
-        ties={
-            own: model.home(tied)
-            for tied in model.ties
-            for home, own in [model.split(tied)]
-            if home is spec
-        },
+        ties=model.ties_of(spec),
     )
 
 
