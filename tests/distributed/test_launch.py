@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from diaulos.cli.simulate import simulate
+from diaulos.cli.trace import diff
 from diaulos.models.gpt import gpt
-from diaulos.training.records import read_measured_timeline, read_steps
+from diaulos.training.records import read_steps
 from diaulos.training.run_file import read_run
 from diaulos.training.serial import train_serially
 from tests.training.run_files import write_inputs
@@ -78,7 +80,8 @@ def _run(*arguments, timeout=90):
     ],
 )
 def test_a_run_file_trains(command, shards, tmp_path):
-    """Both ways of starting it give the losses of the serial run, a console line and records.
+    """Both ways of starting it give the losses of the serial run, a console line, records, and a
+    timeline as it was planned.
 
     Of two stages, and of one that is split in two.
     """
@@ -91,7 +94,10 @@ def test_a_run_file_trains(command, shards, tmp_path):
     expected = train_serially(read_run(path).job).losses
     for steps in read_steps(tmp_path / "run"):
         assert [step.loss for step in steps] == pytest.approx(expected, rel=1e-6)
-    assert read_measured_timeline(tmp_path / "run", "run", microbatches=2).ranks == len(shards)
+    planned, folder = tmp_path / "planned.json", tmp_path / "run"
+    simulate(depth=len(shards), microbatches=2, schedule=["2bw"], batches=3, trace=planned)
+    for measured in (folder, folder / "timeline.json", folder / "trace.json"):
+        diff(planned, measured, strict=True)
 
 
 def _interrupt(path, send):
@@ -176,7 +182,11 @@ def _is_running(pid):
         ('schedule = "2bw"', 'schedule = "3bw"', "there is no schedule '3bw'"),
         ("width = 16", "width = 15", "$.model: width 15 does not split into 2 heads"),
         ("layers = 2", "layers = 3", "the graph is not that of the model"),
-        ("[optimizer.adamw]", "[optimizer.adam]", "$.optimizer names adam; it names one optimizer"),
+        (
+            "[optimizer.adamw]",
+            "[optimizer.adamx]",
+            "$.optimizer names adamx; it names one optimizer",
+        ),
         ("clip_norm = 1.0", "clip = 1.0", "$ has the unknown key 'clip'"),
         ("clip_norm = 1.0", 'precision = "int8"', "$.precision is 'int8'; it must be one of"),
         ("= 100", "= 2", "cosine_updates is 2 and warm_up_updates is 2"),

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diaulos.errors import InputError
-from diaulos.models.data import TokenData, demo_text, write_tokens
+from diaulos.models.data import (
+    STORED_TYPES,
+    StoredType,
+    TokenData,
+    demo_text,
+    write_tokens,
+)
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +151,51 @@ def test_the_demo_text_has_a_substitute(monkeypatch: pytest.MonkeyPatch) -> None
     text = demo_text()
     assert len(text.content) > 300_000
     assert "lacks pydoc_data" in text.origin
+
+
+@given(batch=numbers, cut=st.floats(0.1, 0.9))
+def test_what_is_held_out_is_never_trained(data: TokenData, batch: int, cut: float) -> None:
+    """Two shares that meet have no token in common, and each keeps to its own."""
+    text = np.arange(data.tokens, dtype=np.uint16)
+    path = data.path.with_suffix(".numbers")
+    path.write_bytes(text.tobytes())
+    stored = TokenData(path=path, sequence_length=16, stored_as="uint16")
+    first = replace(stored, share=(0.0, cut)).microbatch(seed=0, batch=batch, microbatch=0, size=4)
+    second = replace(stored, share=(cut, 1.0)).microbatch(seed=0, batch=batch, microbatch=0, size=4)
+    assert first[1].max() < second[0].min()
+
+
+@pytest.mark.parametrize("stored_as", STORED_TYPES)
+def test_tokens_of_any_type_are_read(stored_as: StoredType, tmp_path: Path) -> None:
+    """The windows hold the numbers that were written, little-endian."""
+    tokens = np.arange(100, 120)
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(tokens.astype(np.dtype(stored_as).newbyteorder("<")).tobytes())
+    data = TokenData(path=path, sequence_length=19, stored_as=stored_as)
+    inputs, _ = data.microbatch(seed=0, batch=0, microbatch=0, size=1)
+    assert tokens[:-1].tolist() == inputs[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stored_as", "message"),
+    [
+        ([3, 300, 5], "uint16", "holds the token 300, read as uint16; tokens are below 256"),
+        ([3, -1, 5], "int32", "holds the token -1, read as int32; tokens are at least 0"),
+    ],
+)
+def test_tokens_that_the_model_has_not_are_refused(
+    tokens: list[int], stored_as: StoredType, message: str, tmp_path: Path
+) -> None:
+    """They are named with their file, before they fail within the model."""
+    path = tmp_path / "tokens.bin"
+    path.write_bytes(np.asarray(tokens, dtype=stored_as).tobytes())
+    data = TokenData(path=path, sequence_length=2, stored_as=stored_as, vocabulary=256)
+    with pytest.raises(InputError, match=message):
+        data.microbatch(seed=0, batch=0, microbatch=0, size=1)
+
+
+@pytest.mark.parametrize("share", [(0.5, 0.5), (-0.1, 1.0), (0.0, 1.5)])
+def test_a_share_of_nothing_is_refused(share: tuple[float, float], data: TokenData) -> None:
+    """It begins at 0 or later, ends by 1, and has something between."""
+    with pytest.raises(InputError, match="share is"):
+        replace(data, share=share)

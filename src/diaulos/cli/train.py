@@ -1,13 +1,20 @@
 """`diaulos train`: run a plan on this machine's processes, or as a worker of torchrun."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from diaulos.cli.output import make_console, note
+from diaulos.reporting.trace import write_trace
+from diaulos.schedules.timeline import write_timeline
 from diaulos.training.launch import is_worker, launch, starting_point, work
-from diaulos.training.run_file import read_run
+from diaulos.training.records import read_measured_timeline, record_path
+from diaulos.training.run_file import RunFile, read_run
+
+_TIMELINE_BATCHES = 100
+"""So many of the last: a timeline of a long run would be as long."""
 
 
 def train(run: Path, *, resume: Annotated[bool, Parameter(negative=())] = False) -> None:
@@ -27,9 +34,32 @@ def train(run: Path, *, resume: Annotated[bool, Parameter(negative=())] = False)
     checkpoint = starting_point(described, resume=resume)
     if is_worker():
         work(described, checkpoint)
+        if os.environ["RANK"] == "0":
+            _write_timeline(described)
         return
+    console = make_console()
     if checkpoint is not None:
-        Console(highlight=False).print(f"resuming from {checkpoint.path}")
+        console.print(f"resuming from {checkpoint.path}")
     options = ["--resume"] if resume else []
     launch(["train", str(run), *options], described.job.grid.ranks)
-    Console(highlight=False).print(f"records: {described.folder}")
+    console.print(f"records: {described.folder}")
+
+
+def _write_timeline(run: RunFile) -> None:
+    """Write what the ranks did, when all of them have ended, as a timeline and as a trace."""
+    rows = range(run.job.shape.ranks)
+    missing = [row for row in rows if not record_path(run.folder, row).exists()]
+    if missing:
+        note(
+            f"no timeline: the records of ranks {', '.join(map(str, missing))} are on other "
+            "machines; gather them in one folder for diaulos trace diff"
+        )
+        return
+    timeline = read_measured_timeline(
+        run.folder,
+        f"{run.job.schedule} measured",
+        run.job.microbatches_per_update,
+        last_batches=_TIMELINE_BATCHES,
+    )
+    write_timeline(run.folder / "timeline.json", timeline)
+    write_trace(run.folder / "trace.json", [timeline])

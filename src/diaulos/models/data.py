@@ -1,9 +1,10 @@
 """Training text: tokens in a flat file, and the microbatches drawn from it."""
 
+import math
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from diaulos.errors import InputError
 _PHILOX_WORDS_PER_COUNTER = 4
 _SEED_LIMIT = 2**64
 
-StoredType = Literal["uint8", "uint16"]
+StoredType = Literal["uint8", "uint16", "uint32", "int32", "int64"]
+STORED_TYPES: tuple[StoredType, ...] = get_args(StoredType)
 Tokens = NDArray[np.int64]
 
 
@@ -21,13 +23,18 @@ Tokens = NDArray[np.int64]
 class TokenData:
     """Windows of a flat file of tokens, memory-mapped when read.
 
-    `uint8` is the byte-level file that `write_tokens` writes; `uint16` (little-endian) is what
-    other preparations of larger vocabularies write.
+    `uint8` is the byte-level file that `write_tokens` writes; the others (little-endian) are what
+    preparations of larger vocabularies write: nanoGPT `uint16`, Megatron-LM `uint16` or `int32`.
     """
 
     path: Path
     sequence_length: int
     stored_as: StoredType = "uint8"
+    share: tuple[float, float] = (0.0, 1.0)
+    """From where to where in the file samples are taken, of its length: what is held out is what
+    training leaves."""
+    vocabulary: int | None = None
+    """How many different tokens the model knows, None for any."""
 
     def __post_init__(self) -> None:
         if self.sequence_length < 1:
@@ -42,9 +49,13 @@ class TokenData:
                 f"a file of {self.stored_as} tokens has a multiple of {self._type.itemsize}",
                 where=str(self.path),
             )
-        if self.tokens <= self.sequence_length:
+        if not 0 <= self.share[0] < self.share[1] <= 1:
             raise InputError(
-                f"holds {self.tokens} tokens",
+                f"share is {list(self.share)}", "it begins at 0 or later and ends after that, by 1"
+            )
+        if len(self._range) <= self.sequence_length:
+            raise InputError(
+                f"holds {len(self._range)} tokens",
                 f"a sample takes {self.sequence_length + 1}: the sequence and the token after it",
                 "give a longer text or a shorter sequence_length",
                 where=str(self.path),
@@ -54,6 +65,12 @@ class TokenData:
     def tokens(self) -> int:
         """Tokens in the file."""
         return self.path.stat().st_size // self._type.itemsize
+
+    @property
+    def _range(self) -> range:
+        """The tokens that samples are taken from."""
+        first, end = (math.floor(self.tokens * part) for part in self.share)
+        return range(first, end)
 
     def microbatch(
         self, *, seed: int, batch: int, microbatch: int, size: int
@@ -69,6 +86,7 @@ class TokenData:
         tokens = np.memmap(self.path, dtype=self._type, mode="r")
         windows = np.stack([tokens[start : start + self.sequence_length + 1] for start in starts])
         windows = windows.astype(np.int64)
+        self._check_known(windows)
         return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
 
     def _starts(self, seed: int, batch: int, *, first_sample: int, samples: int) -> list[int]:
@@ -83,12 +101,28 @@ class TokenData:
         words = np.random.Philox(key=key, counter=first_sample).random_raw(
             samples * _PHILOX_WORDS_PER_COUNTER
         )
-        windows = self.tokens - self.sequence_length
-        return [int(word) % windows for word in words[::_PHILOX_WORDS_PER_COUNTER]]
+        tokens = self._range
+        windows = len(tokens) - self.sequence_length
+        picked = (int(word) % windows for word in words[::_PHILOX_WORDS_PER_COUNTER])
+        return [tokens.start + window for window in picked]
+
+    def _check_known(self, windows: Tokens) -> None:
+        """Refuse tokens that the model has not: they would fail within it, without their file."""
+        least, most = int(windows.min()), int(windows.max())
+        if least < 0 or (self.vocabulary is not None and most >= self.vocabulary):
+            known = (
+                f"below {self.vocabulary}, the model's vocabulary" if least >= 0 else "at least 0"
+            )
+            raise InputError(
+                f"holds the token {most if least >= 0 else least}, read as {self.stored_as}",
+                f"tokens are {known}",
+                "check stored_as and the model's vocabulary",
+                where=str(self.path),
+            )
 
     @property
-    def _type(self) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
-        return np.dtype(np.uint8) if self.stored_as == "uint8" else np.dtype("<u2")
+    def _type(self) -> np.dtype[np.integer]:
+        return np.dtype(self.stored_as).newbyteorder("<")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from datetime import timedelta
 
 import torch
@@ -14,8 +15,11 @@ from torch.distributed.rendezvous import rendezvous
 from diaulos.errors import CheckError, DiaulosError, InputError
 from diaulos.training.checkpoints import Checkpoint, latest_checkpoint
 from diaulos.training.console import Console
+from diaulos.training.evaluation import EvaluationRecord
 from diaulos.training.groups import make_groups
+from diaulos.training.logs import open_logs
 from diaulos.training.rank import train_rank
+from diaulos.training.records import StepRecord
 from diaulos.training.resuming import check_resumable
 from diaulos.training.run_file import RunFile
 from diaulos.training.stopping import StoppedError
@@ -95,7 +99,6 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
         timeout=_timeout(run),
     )
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    console = Console(run.job.schedule, run.job.updates)
     device = torch.device("cpu")
     try:
         groups = make_groups(
@@ -105,16 +108,20 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             shards=run.job.grid.shards,
             timeout_seconds=run.timeout_seconds,
         )
+        speaker = _Speaker(run, checkpoint) if groups.is_speaker else None
         trained = train_rank(
             run.job,
             groups,
             folder=run.folder,
             checkpoints=run.checkpoints,
             resume_from=checkpoint,
+            profiled=run.profiled,
             stops_on_sigterm=run.checkpoints is not None,
-            observe_step=console.step if groups.is_speaker else None,
-            observe_evaluation=console.evaluation if groups.is_speaker else None,
+            observe_step=speaker.step if speaker else None,
+            observe_evaluation=speaker.evaluation if speaker else None,
         )
+        if speaker is not None:
+            speaker.close()
         if run.pretrained_folder is not None:
             from diaulos.training.pretrained import save_pretrained  # noqa: PLC0415 - loads more
 
@@ -128,6 +135,31 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
         # Not a normal end: that would wait for threads and connections which wait for peers.
         os._exit(error.exit_status)
     dist.destroy_process_group()
+
+
+class _Speaker:
+    """The one rank that tells of the run: on the console and in the logs that are asked for."""
+
+    def __init__(self, run: RunFile, checkpoint: Checkpoint | None) -> None:
+        resumed = checkpoint.description.updates if checkpoint else 0
+        self._console = Console(run.job.schedule, run.job.updates)
+        self._opened = ExitStack()
+        opened = open_logs(run.logs, run.folder, resumed_updates=resumed)
+        self._logs = self._opened.enter_context(opened)
+
+    def step(self, record: StepRecord) -> None:
+        """Tell of a step."""
+        for log in (self._console, *self._logs):
+            log.step(record)
+
+    def evaluation(self, record: EvaluationRecord) -> None:
+        """Tell of an evaluation."""
+        for log in (self._console, *self._logs):
+            log.evaluation(record)
+
+    def close(self) -> None:
+        """End the logs."""
+        self._opened.close()
 
 
 def _timeout(run: RunFile) -> timedelta:

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -25,52 +23,36 @@ class ProfilerWindow:
                 "the first is at least 1, and the last not before it",
             )
 
+    def batches(self, steps_per_batch: int) -> range:
+        """The batches of the steps, of which one may have several."""
+        return range((self.first - 1) // steps_per_batch, -(-self.last // steps_per_batch))
+
 
 class StepProfiler:
-    """Profiles a window of one rank's steps; without a window it does nothing.
+    """Profiles some batches of one rank; nothing may be in flight where they begin and end.
 
-    From the update before the first step to the update of the last one: under a schedule without
-    flushes parts of the neighbouring batches fall between these.
+    Communication that outlives the profiler would write into what it has freed.
     """
 
-    def __init__(
-        self, window: ProfilerWindow | None, path: Path, device: torch.device, *, updates: int = 0
-    ) -> None:
-        """`updates` are done already, of a run that is resumed."""
-        self._window = window
+    def __init__(self, batches: range, path: Path, device: torch.device) -> None:
+        """Without batches it does nothing."""
+        self._batches = batches
         self._path = path
         self._activities = [ProfilerActivity.CPU]
         if device.type == "cuda":
             self._activities.append(ProfilerActivity.CUDA)
         self._profile: profile | None = None
-        self._updates = updates
 
-    def __enter__(self) -> Self:
-        self.after_update(self._updates)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop()
-
-    def after_update(self, updates: int) -> None:
-        """Begin or end where it is time to after so many updates."""
-        if self._window is None:
-            return
-        if updates == self._window.last:
-            self._stop()
-        elif updates == self._window.first - 1:
+    def before(self, batch: int) -> None:
+        """Begin where it is time to, before a batch."""
+        if self._profile is None and batch in self._batches:
             self._profile = profile(activities=self._activities)
             self._profile.start()
 
-    def _stop(self) -> None:
-        """End, and write what was seen."""
-        profiled, self._profile = self._profile, None
-        if profiled is not None:
+    def after(self, batch: int) -> None:
+        """End after the last batch, and write what was seen."""
+        if self._profile is not None and batch + 1 not in self._batches:
+            profiled, self._profile = self._profile, None
             profiled.stop()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             profiled.export_chrome_trace(str(self._path))

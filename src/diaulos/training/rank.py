@@ -70,10 +70,9 @@ def train_rank(
     names = tuple(name for name in job.model.parameter_shapes() if name not in job.model.ties)
     done = resume_from.description if resume_from else describe(job, 0)
     loss_scale = job.make_loss_scale(decided=done.updates, state=done.loss_scale)
-    settings = profiled if folder else None
-    trace_path = profile_path(folder or Path(), groups.rank)
+    window = profiled.batches(job.updates // job.batches) if profiled and folder else range(0)
+    profiler = StepProfiler(window, profile_path(folder or Path(), groups.rank), groups.device)
     with (
-        StepProfiler(settings, trace_path, groups.device, updates=done.updates) as profiler,
         RankRecorder(
             groups.row, folder, shard=groups.shard, resumed_updates=done.updates
         ) as recorder,
@@ -99,7 +98,6 @@ def train_rank(
         def after_update(updates: int) -> None:
             is_last = updates == job.updates or stopping.passed(updates)
             checkpointing.after_update(updates, is_last=is_last)
-            profiler.after_update(updates)
 
         updater = Updater(
             groups=groups,
@@ -131,11 +129,15 @@ def train_rank(
         )
         board.meet("the start")
         with StopSignal(stopping.asked) if stops_on_sigterm else nullcontext():
-            for schedule in job.schedules(done.batches):
+            first_batch = done.batches
+            for schedule in job.schedules(done.batches, cuts=(window.start, window.stop)):
+                profiler.before(first_batch)
                 executor.run(schedule)
                 if stopping.stopped_after is not None:
                     break
                 batches = (schedule.batch_numbers.stop * job.batches) // job.updates
+                profiler.after(batches - 1)
+                first_batch = batches
                 with _settled(held.values()):
                     _evaluate(job, batches, executor, recorder, observe_evaluation)
             with board.reporting("the last checkpoint"):

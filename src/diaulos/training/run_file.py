@@ -13,6 +13,11 @@ clip_norm = 1.0               # optional
 seed = 0                      # optional
 timeout_seconds = 60          # optional: how long a rank waits for another
 frozen = ["embedding"]        # optional: layers whose weights stay as they are
+peak_of = "H200"              # optional: a known device, or a cluster file with a calibrated one,
+                              # whose peak is the 100 % of MFU
+profile_steps = [10, 12]      # optional: these are run under torch's profiler
+tensorboard = true            # optional: extra diaulos[tensorboard]
+wandb = "project"             # optional: extra diaulos[wandb]
 pretrained_folder = "trained" # optional: where a Hugging Face model is written at the end
 
 [model]                       # a GPT over bytes; or model = "folder" or "config.json" of a Hugging
@@ -25,12 +30,24 @@ dropout = 0.1                 # optional
 tied = true                   # optional: the head's projection is the token embedding
 
 [data]
-tokens = "text.bin"           # flat uint8 tokens, memory-mapped; or source = "module:factory"
-stored_as = "uint16"          # optional: of larger vocabularies, little-endian
+tokens = "text.bin"           # flat tokens, memory-mapped
+stored_as = "uint16"          # optional: uint8 (without it), uint16, uint32, int32 or int64
+share = [0.0, 0.95]           # optional: the part of the file that is read
 sequence_length = 128         # where the model is a path
+# or megatron = "corpus": corpus.bin and corpus.idx of Megatron-LM
+# or text = "book.txt", with tokenizer = "tokenizer.json", or without it byte by byte
+# or source = "module:factory"
 
-[optimizer.adamw]             # or [optimizer.sgd]
+[optimizer.adamw]             # or any other of torch.optim
 learning_rate = 3e-4
+fused = true                  # and other options of torch
+# or [optimizer.muon] with its learning_rate and options, and in [optimizer.muon.adamw] those of
+# what is no matrix, and of the matrices of layers = ["embedding", "head"], or the first and last
+
+[delay]                       # optional: against the delay of 2bw
+flush_updates = 200           # optional: these are as with 1f1b
+extrapolated_weights = true   # optional
+learning_rate_updates = 1000  # optional: until then the learning rate is less
 
 [learning_rate]               # optional; without it the rate is constant
 warm_up_updates = 100         # optional: linear
@@ -38,7 +55,7 @@ cosine_updates = 1000         # optional: where the cosine ends
 final_share = 0.1             # optional: of the full rate, at that end
 
 [evaluation]                  # optional
-tokens = "held_out.bin"
+tokens = "held_out.bin"       # or other data, as above
 microbatches = 8
 every_batches = 100           # and at the end
 
@@ -47,20 +64,29 @@ every_batches = 100           # and at the end
 kept = 2                      # optional: the newest of them
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from diaulos.clusters.catalogue import known_device
+from diaulos.clusters.device import DType
+from diaulos.clusters.files import read_cluster
 from diaulos.documents import Value, read_toml
 from diaulos.planning.files import read_plan
 from diaulos.training.evaluation import Evaluation
 from diaulos.training.job import TrainingJob
 from diaulos.training.learning_rates import LearningRateSchedule
-from diaulos.training.objective import BatchSource
-from diaulos.training.optimizers import SGD, AdamW
+from diaulos.training.logs import LogSettings
+from diaulos.training.mitigation import DelayMitigation
 from diaulos.training.precision import Precision
-from diaulos.training.run_model import check_inputs, freeze, parse_data, parse_model
+from diaulos.training.profiling import ProfilerWindow
+from diaulos.training.run_data import SOURCE_KEYS, DataSettings, check_inputs
+from diaulos.training.run_model import parse_model
+from diaulos.training.run_optimizer import (
+    parse_learning_rate,
+    parse_mitigation,
+    parse_optimizer,
+)
 from diaulos.training.saving import CheckpointSettings
 
 FORMAT = "diaulos.run/1"
@@ -79,14 +105,26 @@ _OPTIONAL = (
     "checkpoints",
     "chunks",
     "clip_norm",
+    "delay",
     "evaluation",
     "frozen",
     "learning_rate",
+    "peak_of",
     "precision",
     "pretrained_folder",
+    "profile_steps",
     "seed",
+    "tensorboard",
     "timeout_seconds",
+    "wandb",
 )
+_DEFAULT = Precision.FLOAT32
+_PEAKS = "name a known device, or a cluster file that diaulos calibrate has written"
+_DTYPES = {
+    Precision.FLOAT32: DType.FP32,
+    Precision.BF16: DType.BF16,
+    Precision.FP16: DType.FP16,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +138,8 @@ class RunFile:
     timeout_seconds: float
     pretrained_folder: Path | None
     """Where the model is written at the end, in Hugging Face's layout."""
+    logs: LogSettings = field(default_factory=LogSettings)
+    profiled: ProfilerWindow | None = None
 
 
 def read_run(path: Path) -> RunFile:
@@ -112,7 +152,7 @@ def read_run(path: Path) -> RunFile:
     checkpoints = None
     if "checkpoints" in fields:
         checkpoints = _parse_checkpoints(fields["checkpoints"], folder / "checkpoints")
-    job = _parse_job(fields, path.parent)
+    job = _parse_job(fields, path.parent, folder)
     written = None
     if "pretrained_folder" in fields:
         written = path.parent / fields["pretrained_folder"].text()
@@ -127,6 +167,8 @@ def read_run(path: Path) -> RunFile:
         checkpoints=checkpoints,
         timeout_seconds=timeout,
         pretrained_folder=written,
+        logs=_parse_logs(fields),
+        profiled=_parse_window(fields["profile_steps"]) if "profile_steps" in fields else None,
     )
 
 
@@ -141,30 +183,27 @@ def _check_pretrained(job: TrainingJob, model: Value, written: Path | None) -> N
         check_target(written, job)
 
 
-def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
-    optimizer = _parse_optimizer(fields["optimizer"])
+def _parse_job(fields: Mapping[str, Value], base: Path, folder: Path) -> TrainingJob:
     size = fields["microbatch_size"].integer(minimum=1)
     seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
     sequence_length = fields["data"].members().get("sequence_length")
     model = parse_model(fields["model"], base, seed=seed, sequence_length=sequence_length)
     if "frozen" in fields:
-        model = freeze(model, fields["frozen"].items())
-    data_of = partial(
-        parse_data,
-        base=base,
-        tokens_per_sample=model.tokens_per_sample,
-        seed=seed,
-        microbatch_size=size,
+        with fields["frozen"].context():
+            model = model.freeze([name.text() for name in fields["frozen"].items()])
+    settings = DataSettings(
+        base=base, folder=folder / "tokens", model=model, seed=seed, microbatch_size=size
     )
-    batches = data_of(fields["data"])
+    batches = settings.parse(fields["data"])
     with fields["data"].context():
         check_inputs(model, batches, size)
     learning_rate = LearningRateSchedule()
     if "learning_rate" in fields:
-        learning_rate = _parse_learning_rate(fields["learning_rate"])
+        learning_rate = parse_learning_rate(fields["learning_rate"])
     evaluation = None
     if "evaluation" in fields:
-        evaluation = _parse_evaluation(fields["evaluation"], data_of)
+        evaluation = _parse_evaluation(fields["evaluation"], settings)
+    precision = _parse_precision(fields["precision"]) if "precision" in fields else _DEFAULT
     stored = read_plan(base / fields["plan"].text()).checked()
     return TrainingJob(
         model=model,
@@ -175,11 +214,13 @@ def _parse_job(fields: Mapping[str, Value], base: Path) -> TrainingJob:
         data=batches,
         microbatch_size=size,
         batches=fields["batches"].integer(minimum=1),
-        make_optimizer=optimizer.factory(),
+        make_optimizer=parse_optimizer(fields["optimizer"], model, stored.plan).factory(),
         learning_rate=learning_rate,
-        precision=_parse_precision(fields["precision"])
-        if "precision" in fields
-        else Precision.FLOAT32,
+        mitigation=parse_mitigation(fields["delay"]) if "delay" in fields else DelayMitigation(),
+        precision=precision,
+        peak_flops_per_second=_parse_peak(fields["peak_of"], base, precision)
+        if "peak_of" in fields
+        else None,
         evaluation=evaluation,
         clip_norm=fields["clip_norm"].number(above=0) if "clip_norm" in fields else None,
         seed=seed,
@@ -193,6 +234,35 @@ def _parse_precision(value: Value) -> Precision:
     return known[value.text()]
 
 
+def _parse_peak(value: Value, base: Path, precision: Precision) -> float:
+    """The peak of a known device, or of that in a cluster file, in the run's precision."""
+    with value.context():
+        if value.text().endswith(".toml"):
+            device = read_cluster(base / value.text()).groups[0].device
+        else:
+            device = known_device(value.text()).device
+        if device is None:
+            raise value.error("is a cluster without figures of its devices", _PEAKS)
+        if precision not in _DTYPES:
+            raise value.error("is given", f"no device states its peak in {precision.value}")
+        return device.peak_flops_per_second(_DTYPES[precision])
+
+
+def _parse_logs(fields: Mapping[str, Value]) -> LogSettings:
+    return LogSettings(
+        tensorboard=fields["tensorboard"].boolean() if "tensorboard" in fields else False,
+        wandb_project=fields["wandb"].text() if "wandb" in fields else None,
+    )
+
+
+def _parse_window(value: Value) -> ProfilerWindow:
+    steps = [step.integer() for step in value.items()]
+    if len(steps) != 2:
+        raise value.error(f"has {len(steps)} numbers", "it must have two, such as [10, 12]")
+    with value.context():
+        return ProfilerWindow(first=steps[0], last=steps[1])
+
+
 def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:
     fields = value.fields(("every_batches",), ("kept",))
     return CheckpointSettings(
@@ -200,57 +270,11 @@ def _parse_checkpoints(value: Value, folder: Path) -> CheckpointSettings:
     )
 
 
-def _parse_learning_rate(value: Value) -> LearningRateSchedule:
-    fields = value.fields((), ("warm_up_updates", "cosine_updates", "final_share"))
-    counts = {key: count.integer() for key, count in fields.items() if key != "final_share"}
-    with value.context():
-        return LearningRateSchedule(**counts, final_share=_number(fields, "final_share", 0.0))
-
-
-def _parse_evaluation(value: Value, data_of: Callable[[Value], BatchSource]) -> Evaluation:
+def _parse_evaluation(value: Value, settings: DataSettings) -> Evaluation:
     counts = ("microbatches", "every_batches")
-    fields = value.fields(counts, ("tokens", "source", "stored_as"))
+    fields = value.fields(counts, SOURCE_KEYS)
     data = {key: member.raw for key, member in fields.items() if key not in counts}
     return Evaluation(
-        data=data_of(replace(value, raw=data)),
+        data=settings.parse(replace(value, raw=data)),
         **{key: fields[key].integer(minimum=1) for key in counts},
     )
-
-
-def _parse_optimizer(value: Value) -> AdamW | SGD:
-    named = value.members()
-    if len(named) != 1 or next(iter(named)) not in ("adamw", "sgd"):
-        raise value.error(
-            f"names {', '.join(named) or 'nothing'}", "it names one optimizer: adamw or sgd"
-        )
-    ((name, settings),) = named.items()
-    with settings.context():
-        return _parse_adamw(settings) if name == "adamw" else _parse_sgd(settings)
-
-
-def _parse_adamw(value: Value) -> AdamW:
-    fields = value.fields(("learning_rate",), ("betas", "weight_decay", "fused"))
-    defaults = AdamW(learning_rate=1.0)
-    betas = [beta.number() for beta in fields["betas"].items()] if "betas" in fields else []
-    if "betas" in fields and len(betas) != 2:
-        raise fields["betas"].error(f"has {len(betas)} numbers", "it must have two")
-    return AdamW(
-        learning_rate=fields["learning_rate"].number(above=0),
-        betas=(betas[0], betas[1]) if betas else defaults.betas,
-        weight_decay=_number(fields, "weight_decay", defaults.weight_decay),
-        fused=fields["fused"].boolean() if "fused" in fields else defaults.fused,
-    )
-
-
-def _parse_sgd(value: Value) -> SGD:
-    fields = value.fields(("learning_rate",), ("momentum", "weight_decay"))
-    defaults = SGD(learning_rate=1.0)
-    return SGD(
-        learning_rate=fields["learning_rate"].number(above=0),
-        momentum=_number(fields, "momentum", defaults.momentum),
-        weight_decay=_number(fields, "weight_decay", defaults.weight_decay),
-    )
-
-
-def _number(fields: Mapping[str, Value], key: str, default: float) -> float:
-    return fields[key].number() if key in fields else default
