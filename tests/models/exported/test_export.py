@@ -94,6 +94,24 @@ def test_dropout_follows_the_mode_of_the_layer():
     assert torch.equal(module.eval()(*inputs), whole)
 
 
+class _Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = nn.Buffer(torch.arange(3))
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, hidden):
+        return self.inner(hidden) + self.steps.to(hidden.device, torch.float32)
+
+
+def test_layers_compute_where_their_inputs_are():
+    """The device on which a module was traced does not stick to its layers."""
+    model = exported(_Steps(), (torch.ones(2, 3),), torch.ones(2), loss=summed_cross_entropy)
+    stream = _run([meta_layer(spec) for spec in model.layers], (torch.ones(2, 3, device="meta"),))
+
+    assert stream[-1][0].device.type == "meta"
+
+
 class _Branches(nn.Module):
     def __init__(self):
         super().__init__()

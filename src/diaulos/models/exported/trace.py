@@ -78,6 +78,16 @@ def _make_free(graph: GraphModule, node: Node) -> None:
         )
     elif _is_constant(node):
         _make_constant(graph, node)
+    else:
+        _follow_inputs(node)
+
+
+def _follow_inputs(node: Node) -> None:
+    """Compute where the inputs are, and not where the module was traced."""
+    node.kwargs = {key: value for key, value in node.kwargs.items() if key != "device"}
+    if node.target is torch.ops.aten.to.device:
+        entering, _, *others = node.args
+        node.target, node.args = torch.ops.aten.to.dtype, (entering, *others)
 
 
 def _dropped(node: Node) -> Any:
