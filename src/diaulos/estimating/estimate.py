@@ -127,7 +127,10 @@ class Draft:
 
     def finished(self, simulators: Simulators) -> Estimate:
         """The estimate, with the pipeline simulated."""
-        run = self._run(simulators)
+        return self.finished_with(self.run(simulators))
+
+    def finished_with(self, run: PipelineRun) -> Estimate:
+        """The estimate, where the pipeline runs so."""
         peak = self.groups.device.peak_flops_per_second(self.configuration.precision.products)
         return Estimate(
             configuration=self.configuration,
@@ -135,7 +138,7 @@ class Draft:
             cluster=self.cluster,
             parts=self.parts(run),
             stages=self.stages,
-            memory=rank_memory(self.configuration, self.stages, run.peak_bytes),
+            memory=self.memory(run),
             recomputed_flops=sum(stage.seconds.recomputed_flops for stage in self.stages),
             peak_flops_per_second=peak,
         )
@@ -144,7 +147,12 @@ class Draft:
         """What a step comes to if its pipeline takes so long."""
         return step_parts(self.configuration, self.cluster, self.groups, self.stages, run)
 
-    def _run(self, simulators: Simulators) -> PipelineRun:
+    def memory(self, run: PipelineRun) -> tuple[RankMemory, ...]:
+        """Of each place of the pipeline, on its heaviest rank."""
+        return rank_memory(self.configuration, self.stages, run.peak_bytes)
+
+    def run(self, simulators: Simulators) -> PipelineRun:
+        """The pipeline, simulated."""
         chosen, costs = self.configuration, [stage.costs() for stage in self.stages]
         links = border_links(chosen, self.cluster, self.groups, self.stages[0].output_bytes)
         depth = chosen.degrees.pipeline

@@ -1,7 +1,8 @@
 """The pipeline of one replica: how long a batch takes, and what its ranks hold meanwhile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -43,16 +44,26 @@ class Simulators:
         return self._made[key]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PipelineRun:
     """What a batch comes to."""
 
     seconds: float
     """From the first forward to the last backward; in steady state where there is no flush."""
-    seconds_without_messages: float
-    """The same, if messages took no time."""
-    peak_bytes: tuple[float, ...]
+    without_messages: Callable[[], float]
+    """Works out the same, if messages took no time."""
+    peak_bytes: tuple[float, ...] = ()
     """By position, of activations."""
+
+    @cached_property
+    def seconds_without_messages(self) -> float:
+        """The seconds, if messages took no time."""
+        return self.without_messages()
+
+    @staticmethod
+    def lasting(seconds: float, peak_bytes: tuple[float, ...] = ()) -> "PipelineRun":
+        """A run of so many seconds, none of which messages take."""
+        return PipelineRun(seconds=seconds, without_messages=lambda: seconds, peak_bytes=peak_bytes)
 
 
 def run_pipeline(
@@ -70,21 +81,20 @@ def run_pipeline(
         (only,) = costs
         seconds = microbatches * (only.forward_seconds + only.backward_seconds)
         held = only.activation_bytes * (microbatches if name == "gpipe" else 1)
-        return PipelineRun(seconds=seconds, seconds_without_messages=seconds, peak_bytes=(held,))
+        return PipelineRun.lasting(seconds, (held,))
     repeats, kept = _repeated(name, depth, microbatches)
     shape = PipelineShape(replicas=(1,) * depth, microbatches=kept, chunks=chunks)
     runs = [simulators.of(name, shape)]
     if repeats:
         longer = PipelineShape(replicas=(1,) * depth, microbatches=kept + depth, chunks=chunks)
         runs.append(simulators.of(name, longer))
-    free = [Link()] * len(links)
-    seconds, bare = (
-        _extrapolated([run.makespan_seconds(costs, some) for run in runs], repeats)
-        for some in (links, free)
-    )
+
+    def lasts(some: Sequence[Link]) -> float:
+        return _extrapolated([run.makespan_seconds(costs, some) for run in runs], repeats)
+
     return PipelineRun(
-        seconds=seconds,
-        seconds_without_messages=bare,
+        seconds=lasts(links),
+        without_messages=lambda: lasts([Link()] * len(links)),
         peak_bytes=_peaks(runs[-1].schedule, costs),
     )
 
@@ -101,14 +111,13 @@ def steady_pipeline(
     """Of a schedule that never flushes: what one more batch adds when the pipeline is full."""
     shape = PipelineShape(replicas=(1,) * depth, microbatches=microbatches)
     shorter, longer = (simulators.of(name, shape, batches) for batches in (3, 4))
-    free = [Link()] * len(links)
-    seconds, bare = (
-        longer.makespan_seconds(costs, some) - shorter.makespan_seconds(costs, some)
-        for some in (links, free)
-    )
+
+    def lasts(some: Sequence[Link]) -> float:
+        return longer.makespan_seconds(costs, some) - shorter.makespan_seconds(costs, some)
+
     return PipelineRun(
-        seconds=seconds,
-        seconds_without_messages=bare,
+        seconds=lasts(links),
+        without_messages=lambda: lasts([Link()] * len(links)),
         peak_bytes=_peaks(longer.schedule, costs),
     )
 

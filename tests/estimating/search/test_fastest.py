@@ -53,9 +53,10 @@ def test_nothing_is_faster(gigabytes: float, schedules: tuple[str, ...]) -> None
     assert search.configurations == len(every)
     assert all(one.fits for one in found)
     seconds = [one.step_seconds for one in found]
-    assert seconds == sorted(seconds)
+    assert seconds == pytest.approx(sorted(seconds), rel=1e-12)
     assert len(found) >= len(fitting)
-    assert (seconds[0] <= min(fitting)) if fitting else (search.leanest is not None)
+    nearly = 1 + 1e-12
+    assert (seconds[0] <= min(fitting) * nearly) if fitting else (search.leanest is not None)
 
 
 def test_few_are_simulated() -> None:

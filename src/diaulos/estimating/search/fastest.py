@@ -13,7 +13,7 @@ from itertools import count
 from diaulos.clusters.cluster import Cluster
 from diaulos.estimating.configuration import Configuration
 from diaulos.estimating.estimate import Draft, Estimate, draft
-from diaulos.estimating.pipeline import Simulators
+from diaulos.estimating.pipeline import PipelineRun, Simulators
 from diaulos.estimating.prices import LayerTimes
 from diaulos.estimating.search.configurations import families, members
 from diaulos.estimating.search.demand import Demand
@@ -21,11 +21,22 @@ from diaulos.estimating.search.promise import least_memory_bytes, least_step_sec
 from diaulos.estimating.search.splits import balanced_shares
 from diaulos.models.operations import LayerOperations, Model, ModelOperations, Workload
 from diaulos.pricing.analytic.groups import rank_groups
+from diaulos.pricing.analytic.options import LayerOptions
 from diaulos.pricing.analytic.seconds import LayerSeconds
 
 _HOPELESS = 1.2
 """Of the memory there is: what needs more does not fit with other shares of blocks either."""
-_Known = Configuration | Draft | Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """A configuration whose pipeline was simulated."""
+
+    draft: Draft
+    run: PipelineRun
+
+
+_Known = Configuration | Draft | _Simulated
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +64,7 @@ class Search:
         self._operations: dict[int, ModelOperations] = {}
         self._times = LayerTimes()
         self._simulators = Simulators()
+        self._shares: dict[tuple[LayerOptions, int, int], tuple[int, ...]] = {}
 
     def fastest_first(self) -> Iterator[Estimate]:
         """Estimates of all configurations that fit, each as it is found to be the next fastest."""
@@ -62,8 +74,8 @@ class Search:
         heapq.heapify(heap)
         while heap:
             known = heapq.heappop(heap).known
-            if isinstance(known, Estimate):
-                yield known
+            if isinstance(known, _Simulated):
+                yield known.draft.finished_with(known.run)
                 continue
             for seconds, closer in self._closer(known):
                 heapq.heappush(heap, _Entry(seconds, next(number), closer))
@@ -98,17 +110,20 @@ class Search:
         groups = rank_groups(self.cluster, chosen.degrees)
         return self._times.run_as(chosen.layer_options, groups)
 
-    def _closer(self, known: Configuration | Draft) -> Iterator[tuple[float, Draft | Estimate]]:
+    def _closer(self, known: Configuration | Draft) -> Iterator[tuple[float, _Known]]:
         """The same known better; nothing where it turns out to lack memory."""
         if isinstance(known, Configuration):
             yield from self._drafts(known)
             return
         self.simulated += 1
-        found = known.finished(self._simulators)
-        if found.fits:
-            yield found.step_seconds, found
+        run = known.run(self._simulators)
+        needed = max(memory.total for memory in known.memory(run)) + known.driver_bytes
+        if needed <= self.cluster.largest_memory_bytes:
+            # What of it is for messages is worked out for those that come out.
+            step = known.parts(PipelineRun.lasting(run.seconds)).total
+            yield step, _Simulated(known, run)
         else:
-            self._remember(known, found.memory_bytes + found.driver_bytes)
+            self._remember(known, needed)
 
     def _drafts(self, chosen: Configuration) -> Iterator[tuple[float, Draft]]:
         """Spread so that the slowest stage is fastest, or evenly where that lacks memory."""
@@ -128,8 +143,15 @@ class Search:
                 return
 
     def _balanced(self, chosen: Configuration) -> tuple[int, ...] | None:
+        """The shares of blocks with which the slowest stage is fastest; None for one stage."""
         if chosen.stages == 1:
             return None
+        key = chosen.layer_options, chosen.microbatch_size, chosen.stages
+        if key not in self._shares:
+            self._shares[key] = self._worked_out_shares(chosen)
+        return self._shares[key]
+
+    def _worked_out_shares(self, chosen: Configuration) -> tuple[int, ...]:
         seconds_of = self._seconds_of(chosen)
         ends = [0.0, 0.0]
         blocks: list[float] = []

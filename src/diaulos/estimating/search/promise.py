@@ -15,9 +15,7 @@ def least_step_seconds(found: Draft) -> float:
     Where batches are flushed, a rank waits for the first microbatch to come through the first
     stages of the ranks before it, and these have its last one to finish behind it.
     """
-    seconds = _least_pipeline_seconds(found)
-    run = PipelineRun(seconds=seconds, seconds_without_messages=seconds, peak_bytes=())
-    return found.parts(run).total
+    return found.parts(PipelineRun.lasting(_least_pipeline_seconds(found))).total
 
 
 def least_memory_bytes(found: Draft) -> float:
