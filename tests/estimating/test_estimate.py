@@ -124,7 +124,7 @@ def test_lower_precision_is_faster() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tensor": 4}, "are 4 devices; the cluster '8xH100-80GB' has 8"),
+        ({"tensor": 8, "data": 2}, "are 16 devices; the cluster '8xH100-80GB' has 8"),
         ({"data": 8, "expert": 8}, "has no experts"),
         ({"data": 8, "batch_size": 12}, "a batch of 12 does not split.*16 would do"),
         ({"data": 8, "virtual_stages": 2}, "take the schedule interleaved"),
@@ -150,3 +150,16 @@ def test_heads_must_split() -> None:
             parse_cluster("8xH100-80GB"),
             configuration(tensor=8),
         )
+
+
+def test_devices_may_stay_idle() -> None:
+    """Degrees that take half of a cluster are priced as on a cluster of half the size."""
+    changes = {"tensor": 4, "pipeline": 2}
+    model = published("llama-3-8b")
+    half, whole = (
+        estimate(model, parse_cluster(cluster), configuration(**changes))
+        for cluster in ("8xH100-80GB", "2x8xH100-80GB")
+    )
+    assert half.step_seconds == whole.step_seconds
+    assert half.mfu == whole.mfu
+    assert whole.devices == 8

@@ -132,12 +132,12 @@ class Configuration:
 def check_fits(configuration: Configuration, operations: ModelOperations, cluster: Cluster) -> None:
     """An `InputError` where the degrees do not fit the model or the devices of the cluster."""
     degrees = configuration.degrees
-    if degrees.devices != cluster.devices:
+    if degrees.devices > cluster.devices:
         raise InputError(
             f"tensor {degrees.tensor} x context {degrees.context} x data {degrees.data} x "
             f"pipeline {degrees.pipeline} are {degrees.devices} devices",
             f"the cluster {cluster.name!r} has {cluster.devices}",
-            "the degrees must multiply to the devices",
+            "smaller degrees would do",
         )
     if operations.heads % degrees.tensor:
         raise InputError(

@@ -27,6 +27,7 @@ def estimate_document(found: Estimate) -> dict[str, Any]:
         "fits": found.fits,
         "parameters": found.operations.parameter_count,
         "devices": found.devices,
+        "idle_devices": found.cluster.devices - found.devices,
         "device_memory_bytes": found.cluster.largest_memory_bytes,
         "parts": {name.replace("_", "-"): value for name, value in asdict(found.parts).items()},
         "stages": [_stage_document(found, place) for place in range(len(found.memory))],
@@ -37,7 +38,7 @@ def estimate_lines(found: Estimate) -> Iterator[RenderableType]:
     """Rates, the parts of the step, and the memory of each stage."""
     count = found.operations.parameter_count
     yield (
-        f"{found.operations.name}: {count / 1e9:.4g} B parameters on {found.devices} devices "
+        f"{found.operations.name}: {count / 1e9:.4g} B parameters on {_devices(found)} devices "
         f"({found.cluster.name})"
     )
     yield (
@@ -51,6 +52,12 @@ def estimate_lines(found: Estimate) -> Iterator[RenderableType]:
     yield _parts_table(found)
     yield ""
     yield _stages_table(found)
+
+
+def _devices(found: Estimate) -> str:
+    """How many, of how many where some are idle."""
+    there = found.cluster.devices
+    return str(there) if found.devices == there else f"{found.devices} of {there}"
 
 
 def shortage(found: Estimate) -> str:
