@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from diaulos.cli.dry_run import show_dry_run
 from diaulos.cli.output import make_console, note
 from diaulos.reporting.trace import write_trace
 from diaulos.schedules.timeline import write_timeline
@@ -17,7 +18,12 @@ _TIMELINE_BATCHES = 100
 """So many of the last: a timeline of a long run would be as long."""
 
 
-def train(run: Path, *, resume: Annotated[bool, Parameter(negative=())] = False) -> None:
+def train(
+    run: Path,
+    *,
+    resume: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """Train what a run file says.
 
     Starts the ranks through torchrun's launcher on this machine. Started by torchrun itself
@@ -29,12 +35,19 @@ def train(run: Path, *, resume: Annotated[bool, Parameter(negative=())] = False)
         The run file, TOML.
     resume
         Go on from the newest checkpoint of the run's folder; start where there is none.
+    dry_run
+        Start nothing: check files, shapes, schedule and memory, and say what each rank would hold
+        and do. Exit status 1 where a rank could not hold it.
     """
     described = read_run(run)
     checkpoint = starting_point(described, resume=resume)
+    if dry_run:
+        show_dry_run(described)
+        return
     if is_worker():
         work(described, checkpoint)
-        if os.environ["RANK"] == "0":
+        done = 0 if checkpoint is None else checkpoint.description.updates
+        if os.environ["RANK"] == "0" and done < described.job.updates:
             _write_timeline(described)
         return
     console = make_console()

@@ -205,7 +205,7 @@ def keyed_randomness(
     """
     generator = (
         torch.default_generator
-        if device.type == "cpu"
+        if device.type in ("cpu", "meta")
         else torch.cuda.default_generators[device.index]
     )
     state = generator.get_state()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -15,22 +16,31 @@ def kept_bytes(run: Callable[[], object], *, uncounted: Iterable[Tensor] = ()) -
     """Bytes that the graph of `run()`'s result keeps for the backward.
 
     A storage counts once and whole, however many views of it are kept, since any of them keeps
-    all of it. Storages of `uncounted` tensors (the parameters, say) do not count.
+    all of it; of a tensor that is split over shards what this process has. Storages of
+    `uncounted` tensors (the parameters, say) do not count. Also on the meta device.
     """
     sizes: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
+        key, size = _storage(tensor)
+        sizes[key] = size
         return tensor.detach()
 
     with saved_tensors_hooks(note, lambda tensor: tensor):
         result = run()
-    # The graph must live until here: an address is a storage's own only as long as that lives.
-    left_out = {tensor.untyped_storage().data_ptr() for tensor in uncounted}
+    # The graph must live until here: a key is a storage's own only as long as that lives.
+    left_out = {_storage(tensor)[0] for tensor in uncounted}
     total = sum(size for address, size in sizes.items() if address not in left_out)
     del result
     return total
+
+
+def _storage(tensor: Tensor) -> tuple[int, int]:
+    """A key and the bytes of what this process holds of a tensor."""
+    with torch.no_grad():
+        held = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    storage = held.untyped_storage()
+    return storage._cdata, storage.nbytes()  # noqa: SLF001 - on the meta device all addresses are 0
 
 
 def peak_bytes(run: Callable[[], object]) -> int:

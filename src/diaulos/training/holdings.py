@@ -50,16 +50,22 @@ def hold_stage(
 
 
 def _replicas(job: TrainingJob, stage: int, module: StageModule, groups: Groups) -> StageReplicas:
-    """Who updates what of a stage; without sharding the first replica speaks for all of it."""
-    named = list(module.named_weights())
-    tied = {*job.model.ties, *job.model.ties.values()}
-    sharded = job.plan.stages[stage].sharded_optimizer
     return StageReplicas(
         groups=groups,
-        owners=owners(
-            [weight.numel() for _, weight in named],
-            [place for place, (name, _) in enumerate(named) if name in tied],
-            job.plan.stages[stage].data_parallel if sharded else 1,
-        ),
-        sharded=sharded,
+        owners=stage_owners(job, stage, module),
+        sharded=job.plan.stages[stage].sharded_optimizer,
+    )
+
+
+def stage_owners(job: TrainingJob, stage: int, module: StageModule) -> tuple[int, ...]:
+    """The replica that speaks for each weight of a stage, and updates it with a sharded optimizer.
+
+    Without sharding the first one speaks for all.
+    """
+    named = list(module.named_weights())
+    tied = {*job.model.ties, *job.model.ties.values()}
+    return owners(
+        [weight.numel() for _, weight in named],
+        [place for place, (name, _) in enumerate(named) if name in tied],
+        job.plan.stages[stage].data_parallel if job.plan.stages[stage].sharded_optimizer else 1,
     )

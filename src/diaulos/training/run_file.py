@@ -69,10 +69,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from diaulos.clusters.catalogue import known_device
+from diaulos.clusters.cluster import Cluster
 from diaulos.clusters.device import DType
 from diaulos.clusters.files import read_cluster
 from diaulos.documents import Value, read_toml
-from diaulos.planning.files import read_plan
+from diaulos.planning.files import StoredPlan, read_plan
 from diaulos.training.evaluation import Evaluation
 from diaulos.training.job import TrainingJob
 from diaulos.training.learning_rates import LearningRateSchedule
@@ -140,6 +141,8 @@ class RunFile:
     """Where the model is written at the end, in Hugging Face's layout."""
     logs: LogSettings = field(default_factory=LogSettings)
     profiled: ProfilerWindow | None = None
+    cluster: Cluster
+    """That the plan is for."""
 
 
 def read_run(path: Path) -> RunFile:
@@ -152,7 +155,8 @@ def read_run(path: Path) -> RunFile:
     checkpoints = None
     if "checkpoints" in fields:
         checkpoints = _parse_checkpoints(fields["checkpoints"], folder / "checkpoints")
-    job = _parse_job(fields, path.parent, folder)
+    stored = read_plan(path.parent / fields["plan"].text()).checked()
+    job = _parse_job(fields, stored, path.parent, folder)
     written = None
     if "pretrained_folder" in fields:
         written = path.parent / fields["pretrained_folder"].text()
@@ -167,6 +171,7 @@ def read_run(path: Path) -> RunFile:
         checkpoints=checkpoints,
         timeout_seconds=timeout,
         pretrained_folder=written,
+        cluster=stored.cluster,
         logs=_parse_logs(fields),
         profiled=_parse_window(fields["profile_steps"]) if "profile_steps" in fields else None,
     )
@@ -183,7 +188,9 @@ def _check_pretrained(job: TrainingJob, model: Value, written: Path | None) -> N
         check_target(written, job)
 
 
-def _parse_job(fields: Mapping[str, Value], base: Path, folder: Path) -> TrainingJob:
+def _parse_job(
+    fields: Mapping[str, Value], stored: StoredPlan, base: Path, folder: Path
+) -> TrainingJob:
     size = fields["microbatch_size"].integer(minimum=1)
     seed = fields["seed"].integer(minimum=0) if "seed" in fields else 0
     sequence_length = fields["data"].members().get("sequence_length")
@@ -204,7 +211,6 @@ def _parse_job(fields: Mapping[str, Value], base: Path, folder: Path) -> Trainin
     if "evaluation" in fields:
         evaluation = _parse_evaluation(fields["evaluation"], settings)
     precision = _parse_precision(fields["precision"]) if "precision" in fields else _DEFAULT
-    stored = read_plan(base / fields["plan"].text()).checked()
     return TrainingJob(
         model=model,
         graph=stored.graph,

@@ -15,6 +15,7 @@ from diaulos.models.layers import (
     Stream,
     build_layer,
     keyed_randomness,
+    meta_layer,
     run_layer,
 )
 from diaulos.planning.plan import Plan, Stage
@@ -95,13 +96,18 @@ def _place_layer(model: LayeredModel, graph: LayerGraph, layer: int, stage: Stag
     )
 
 
-def _build(
-    placed: PlacedLayer, seed: int, mesh: "DeviceMesh | None", dtype: torch.dtype
-) -> nn.Module:
+def _build(placed: PlacedLayer, seed: int) -> nn.Module:
     layer = build_layer(placed.spec, seed)
     with torch.no_grad():
         for own, (owner, name) in placed.ties.items():
             layer.get_parameter(own).copy_(build_layer(owner, seed).get_parameter(name))
+    return layer
+
+
+def _part(
+    layer: nn.Module, placed: PlacedLayer, mesh: "DeviceMesh | None", dtype: torch.dtype
+) -> nn.Module:
+    """What a shard has of a layer."""
     layer.to(dtype)
     if mesh is not None and placed.spec.tensor_split is not None:
         split = placed.spec.tensor_split
@@ -113,7 +119,8 @@ class StageModule(nn.Module):
     """The layers of one stage as they are before the first update, the same in any split.
 
     Weights are drawn from (seed, layer name); tied ones are those of their owner's layer. With a
-    mesh of shards, whose ranks all make it, the module is this rank's part of the stage.
+    mesh of shards, whose ranks all make it, the module is this rank's part of the stage. On the
+    meta device it has shapes and types only.
     """
 
     def __init__(
@@ -122,6 +129,8 @@ class StageModule(nn.Module):
         seed: int,
         mesh: "DeviceMesh | None" = None,
         dtype: torch.dtype = torch.float32,
+        *,
+        on_meta: bool = False,
     ) -> None:
         super().__init__()
         self.seed = seed
@@ -130,7 +139,10 @@ class StageModule(nn.Module):
         self._places = {name: index for index, name in enumerate(self.names)}
         self._placed = placed
         self._mesh = mesh
-        self.layers = nn.ModuleList(_build(layer, seed, mesh, dtype) for layer in placed)
+        self.layers = nn.ModuleList(
+            _part(meta_layer(own.spec) if on_meta else _build(own, seed), own, mesh, dtype)
+            for own in placed
+        )
 
     def forward(self, stream: Stream, microbatch: int) -> Stream:
         """The output of the last layer for the input of the first.
