@@ -109,3 +109,38 @@ def test_gradients_of_microbatches_add_up(reverse):
 
     for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
         assert torch.equal(expected.grad, found.grad)
+
+
+class _SeveralOutputs(nn.Module):
+    """Two inputs, one of them passed on, and an output that depends on a weight alone."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(2)
+        self.mixed, self.alone = (
+            nn.Parameter(torch.randn(4, 4, generator=generator)) for _ in range(2)
+        )
+
+    def forward(self, hidden, skipped):
+        return torch.tanh(hidden @ self.mixed) + skipped, skipped, self.alone.exp()
+
+
+def test_several_tensors_that_enter_and_leave_are_done_as_one_graph():
+    """What only passes adds its gradient, and what no input reaches is done in the first half."""
+    results = []
+    for in_halves in (False, True):
+        module = _SeveralOutputs()
+        entering = [torch.full((2, 4), value, requires_grad=True) for value in (0.5, 2.0)]
+        roots = [get_gradient_edge(output) for output in module(*entering)]
+        gradients = [torch.full((2, 4), 1.0), torch.full((2, 4), 3.0), torch.full((4, 4), 2.0)]
+        if in_halves:
+            weights = list(module.parameters())
+            half = backward_of_input(roots, gradients, entering, weights=weights, at_once=())
+            assert module.mixed.grad is None
+            half.run()
+        else:
+            torch.autograd.backward(roots, gradients)
+        results.append([*(t.grad for t in entering), *(p.grad for p in module.parameters())])
+
+    assert all(map(torch.equal, *results))
+    assert torch.equal(results[0][1], torch.full((2, 4), 4.0))
