@@ -6,7 +6,7 @@ from functools import cached_property
 
 from diaulos.errors import InputError
 from diaulos.models.graph import LayerGraph
-from diaulos.models.layers import LayeredModel
+from diaulos.models.layers import LayeredModel, meta_layer
 from diaulos.planning.plan import Plan
 from diaulos.schedules.check import check
 from diaulos.schedules.generators import GENERATORS, generate
@@ -64,6 +64,7 @@ class TrainingJob:
         place_layers(self.model, self.graph, self.plan)
         shards_of(self.plan, self.shape)
         self._check_weights()
+        self._check_statistics()
         if self.evaluation is not None:
             forwards_only(self.shape, self.evaluation.microbatches)
         if self.first_schedule.updates_stage_by_stage and self.clip_norm is not None:
@@ -107,6 +108,17 @@ class TrainingJob:
                 "its stages update on their own, so that tied parameters would come apart",
                 "train a model without ties, or take schedule 2bw",
             )
+
+    def _check_statistics(self) -> None:
+        for spec in self.model.layers:
+            for part in meta_layer(spec).modules():
+                if getattr(part, "track_running_stats", False):
+                    raise InputError(
+                        f"layer {spec.name} keeps running statistics, in {type(part).__name__}",
+                        "they would be those of microbatches, seen by one version of the weights, "
+                        "twice where they are recomputed, and in no checkpoint",
+                        "take LayerNorm or GroupNorm, or track_running_stats=False",
+                    )
 
     @cached_property
     def shape(self) -> PipelineShape:

@@ -187,8 +187,10 @@ def _tie(job: TrainingJob, gradients: Tensors) -> None:
 def _take_gradients(module: StageModule, precision: Precision) -> Tensors:
     gradients = {}
     for name, parameter in module.named_weights():
-        assert parameter.grad is not None, name
-        gradients[name] = parameter.grad.to(precision.updating)
+        gradient = parameter.grad
+        if gradient is None:  # unused in this microbatch
+            gradient = torch.zeros_like(parameter)
+        gradients[name] = gradient.to(precision.updating)
         parameter.grad = None
     return gradients
 
