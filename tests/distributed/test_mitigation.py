@@ -1,6 +1,7 @@
 """Mitigated 2BW and optimizers of other kinds on real ranks equal their serial replays."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -80,3 +81,23 @@ def test_a_resumed_run_goes_on_with_predictions_and_momenta(resumed, tmp_path):
     for outcome in (*straight, *again):
         assert_bit_equal(outcome, run)
     assert_bit_equal(again[0], train_serially(job, resume_from=read_checkpoint(checkpoint)))
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BF16])
+@pytest.mark.parametrize("replicas", [(1, 1), (2,)])
+def test_remedies_may_begin_and_end_where_a_run_is_resumed(replicas, precision, tmp_path):
+    """A run without predictions goes on with them, and one with them without, also sharded."""
+    make = partial(_job, replicas=replicas, precision=precision, sharded_optimizer=replicas == (2,))
+    plain, predicted = make(), make(EXTRAPOLATED)
+    legs = [
+        Leg(job=plain, checkpoints=tmp_path / "plain"),
+        Leg(job=predicted, checkpoints=tmp_path / "predicted"),
+        Leg(job=predicted, resume_from=tmp_path / "plain" / "update_00000003"),
+        Leg(job=plain, resume_from=tmp_path / "predicted" / "update_00000003"),
+    ]
+    first, second, *resumed = run_jobs(legs, ranks=2)
+    for leg, outcomes in zip(legs[2:], resumed, strict=True):
+        run = train_serially(leg.job, resume_from=read_checkpoint(leg.resume_from))
+        for outcome in outcomes:
+            assert_bit_equal(outcome, run)
+    assert first[0].losses != second[0].losses

@@ -93,6 +93,10 @@ def train_rank(
         with board.reporting("loading the checkpoint"):
             if resume_from is not None:
                 load(weights.values(), resume_from, job.model)
+        is_predicted = job.mitigation.extrapolated_weights
+        if resume_from is not None and not is_predicted:  # what it holds may be
+            for own in held.values():
+                own.weights.settle(own.replicas.share)
         links = Links(groups, forms, board)
 
         def after_update(updates: int) -> None:
@@ -143,8 +147,9 @@ def train_rank(
             with board.reporting("the last checkpoint"):
                 checkpointing.finish()
             stopping.leave()
-        for own in held.values():
-            own.weights.settle(own.replicas.share)
+        if is_predicted:
+            for own in held.values():
+                own.weights.settle(own.replicas.share)
         board.meet("the end")
     return TrainedRank(
         groups=groups,

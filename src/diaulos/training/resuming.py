@@ -56,11 +56,12 @@ def load(stages: Iterable[WeightVersions], checkpoint: Checkpoint, model: Layere
             spec, own_name = model.home(name)
             tensors, part = stored(spec.name), weights.parts[name]
             states = stored_state(tensors, own_name)
-            master = tensors.get(master_key(own_name))
+            newest = tensors[weight_key(own_name, checkpoint.description.updates)]
+            master = tensors.get(master_key(own_name), newest)
             weights.restore(
                 name,
                 {key: part.cut(t).clone() if t.ndim else t for key, t in states.items()},
-                None if master is None else part.cut(master),
+                part.cut(master),
             )
 
 

@@ -127,6 +127,8 @@ def _resume(
         rounded = versions[checkpoint.description.updates][name]
         with torch.no_grad():
             parameter.copy_(stored[spec.name].get(master_key(own_name), rounded))
+    if not job.mitigation.extrapolated_weights:  # where the run before predicted them
+        versions[checkpoint.description.updates] = _snapshot(newest, job.precision)
     return dict(versions)
 
 

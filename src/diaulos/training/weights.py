@@ -163,19 +163,21 @@ class WeightVersions:
 
         `share` gives other replicas what is updated here, and takes theirs.
         """
-        if self._extrapolated:
-            newest = self.newest_weights()
-            self.optimizer.settle(newest)
-            share(newest)
+        newest = self.newest_weights()
+        self.optimizer.settle(newest)
+        share(newest)
 
     @contextmanager
     def settled(self, share: Callable[[Sequence[nn.Parameter]], None]) -> Iterator[None]:
         """The newest weights themselves meanwhile, and then the prediction again."""
+        if not self._extrapolated:
+            yield
+            return
         newest = self.newest_weights()
-        predicted = [weight.detach().clone() for weight in newest] if self._extrapolated else []
+        predicted = [weight.detach().clone() for weight in newest]
         self.settle(share)
         yield
-        if predicted:
+        if newest:
             with torch.no_grad():
                 torch._foreach_copy_([*newest], predicted)
 
