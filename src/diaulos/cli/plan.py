@@ -20,6 +20,7 @@ def plan(
     flags: ProblemFlags | None = None,
     training: TrainingFlags | None = None,
     model: ModelFlags | None = None,
+    also: tuple[Path, ...] = (),
     planner: Literal["exact", "equal", "pipedream", "exhaustive"] = "exact",
     time_limit: float = math.inf,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
@@ -43,6 +44,9 @@ def plan(
         How a model is trained.
     model
         The sizes of a GPT, instead of a config.
+    also
+        The same layers as the graph's, priced for other microbatch sizes: all sizes that divide
+        --batch-size are tried.
     planner
         Of layer graphs: exact (proven optimal; where batches are flushed, chosen by simulation),
         equal (equal stages, as PipeDream-2BW plans), pipedream (as PipeDream plans) or exhaustive
@@ -60,7 +64,13 @@ def plan(
         assert source is not None
         _refuse_flags_of_models(training, model)
         plan_graph(
-            source, given, planner=planner, time_limit=time_limit, output=output, as_json=as_json
+            source,
+            given,
+            also=also,
+            planner=planner,
+            time_limit=time_limit,
+            output=output,
+            as_json=as_json,
         )
         return
     if planner != "exact" or time_limit != math.inf:

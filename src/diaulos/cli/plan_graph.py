@@ -1,9 +1,12 @@
 """`diaulos plan` for a layer graph: the fastest cut into stages on a cluster."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from diaulos.cli.microbatch_sizes import SizedGraph, sized_graphs
 from diaulos.cli.output import make_console, print_json
 from diaulos.cli.problem import ProblemFlags
 from diaulos.cli.progress import progress_display
@@ -34,39 +37,70 @@ def plan_graph(
     graph: Path,
     given: ProblemFlags,
     *,
+    also: Sequence[Path],
     planner: str,
     time_limit: float,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the plan of a layer graph with the least time per batch, print it, and write it."""
-    file = given.unsized.read(graph)
-    if given.unsized.schedule == "auto" and planner == "exact":
-        unsized = replace(given.unsized, schedule="2bw")
-        problem = replace(given, unsized=unsized).problem(file)
-        answer = _compare(problem, time_limit, as_json=as_json)
-        problem = replace(problem, pipelining=answer.pipelining)
-    else:
-        problem = given.problem(file)
-        answer = _ask(planner, problem, time_limit, quiet=as_json)
+    """Find the plan of a layer graph with the least time per batch, print it, and write it.
+
+    `also` are the same layers priced for other microbatch sizes, which are tried as well.
+    """
+    sized = sized_graphs(given, graph, also)
+    answered = [_answered(one, planner, time_limit, quiet=as_json) for one in sized]
+    best = min(range(len(sized)), key=lambda index: answered[index][1].batch_seconds)
+    (problem, answer), chosen = answered[best], sized[best]
     result = answer.result
     if result.plan is None or result.evaluation is None:
         raise _no_plan(problem, result, as_json=as_json)
     if as_json:
-        print_json({**result_document(problem, result), **answer.document})
+        size = {} if chosen.microbatch_size is None else {"microbatch_size": chosen.microbatch_size}
+        print_json({**result_document(problem, result), **answer.document, **size})
     if output is not None:
         write_plan(
             output,
             result.plan,
             result.evaluation,
-            graph_path=graph,
+            graph_path=chosen.path,
             cluster=problem.cluster,
             costs=problem.costs,
-            time_unit=file.time_unit,
+            time_unit=chosen.file.time_unit,
             made_by=_made_by(problem, answer),
         )
     if not as_json:
         _print(problem, answer)
+        if also:
+            make_console().print(_sizes_sentence(sized, answered, best))
+
+
+def _answered(
+    one: SizedGraph, planner: str, time_limit_seconds: float, *, quiet: bool
+) -> tuple[PlanningProblem, "_Answer"]:
+    """What is planned for a graph, under the schedule that was taken, and the answer."""
+    given = one.flags
+    if given.unsized.schedule == "auto" and planner == "exact":
+        unsized = replace(given.unsized, schedule="2bw")
+        problem = replace(given, unsized=unsized).problem(one.file)
+        answer = _compare(problem, time_limit_seconds, as_json=quiet)
+        return replace(problem, pipelining=answer.pipelining), answer
+    problem = given.problem(one.file)
+    return problem, _ask(planner, problem, time_limit_seconds, quiet=quiet)
+
+
+def _sizes_sentence(
+    sized: Sequence[SizedGraph],
+    answered: Sequence[tuple[PlanningProblem, "_Answer"]],
+    best: int,
+) -> str:
+    """Which microbatch size was taken, and what the others come to."""
+    others = [
+        f"{one.microbatch_size}: "
+        + ("no plan" if math.isinf(answer.batch_seconds) else format_seconds(answer.batch_seconds))
+        for index, (one, (_, answer)) in enumerate(zip(sized, answered, strict=True))
+        if index != best
+    ]
+    return f"microbatches of {sized[best].microbatch_size}; of {', '.join(others)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +111,14 @@ class _Answer:
     judgement: Judgement | None = None
     standings: tuple[ScheduleStanding, ...] = ()
     """All schedules, where they were compared."""
+
+    @property
+    def batch_seconds(self) -> float:
+        """By simulation where there was one; forever where there is no plan."""
+        if self.judgement is not None and self.judgement.best is not None:
+            return self.judgement.best.simulated_seconds
+        found = self.result.evaluation
+        return math.inf if found is None else found.batch_seconds
 
     @property
     def pipelining(self) -> Pipelining:
