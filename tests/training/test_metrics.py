@@ -56,6 +56,7 @@ def test_no_bubble_is_negative():
         busy_seconds=3.0 + 1.0,
         step_seconds=4.0 + 1.0,
         memory_bytes=1.0,
+        weight_versions=1,
         there_seconds=0.0,
     )
 

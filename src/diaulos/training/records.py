@@ -41,7 +41,7 @@ class StepRecord:
     """By how many updates the weights of the gradients are older than those that are updated, the
     most of all stages of this rank."""
     weight_versions: int
-    """The most versions alive on this rank so far."""
+    """The most versions alive on any rank so far."""
     slack_seconds: float | None
     """How long all sums over the batch were there before this rank needed them; below 0 where it
     waited for them. None where updates do not need those of other stages."""

@@ -36,6 +36,8 @@ class BatchShare:
     step_seconds: float
     memory_bytes: float
     """The most that this rank has held so far."""
+    weight_versions: int
+    """The most that were alive on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class BatchTotals:
     step_seconds: float
     memory_bytes: float
     """The most that any of them has held."""
+    weight_versions: int
+    """The most that were alive on any of them."""
     there_seconds: float
     """When this rank had it, by `time.perf_counter`."""
 
@@ -121,7 +125,7 @@ class BatchReducer:
             spoken_for |= held.spoken_for
         self._ties.sum(gradients)
         ranks = self._groups.grid.ranks
-        vector = torch.zeros(len(self._place) + 3 + ranks, dtype=torch.float64)
+        vector = torch.zeros(len(self._place) + 3 + 2 * ranks, dtype=torch.float64)
         counted = [name for name in gradients if name in self._place and name in spoken_for]
         places = [self._place[name] for name in counted]
         vector[places] = squared_norms([gradients[name] for name in counted])
@@ -129,7 +133,9 @@ class BatchReducer:
         figures[:3] = torch.tensor(
             [share.loss, share.busy_seconds, share.step_seconds], dtype=torch.float64
         )
-        figures[3 + self._groups.rank] = share.memory_bytes
+        of_ranks = figures[3:].view(2, ranks)  # each rank fills its own place: a sum gathers
+        of_ranks[0, self._groups.rank] = share.memory_bytes
+        of_ranks[1, self._groups.rank] = share.weight_versions
         vector = vector.to(self._groups.device)
         dist.all_reduce(vector, group=self._groups.world)
         squared_norms_of_all, figures = vector.cpu().tensor_split([len(self._place)])
@@ -138,7 +144,8 @@ class BatchReducer:
             loss=float(figures[0]),
             busy_seconds=float(figures[1]),
             step_seconds=float(figures[2]),
-            memory_bytes=float(figures[3:].max()),
+            memory_bytes=float(figures[3:].view(2, ranks)[0].max()),
+            weight_versions=int(figures[3:].view(2, ranks)[1].max()),
             there_seconds=time.perf_counter(),
         )
 

@@ -120,6 +120,7 @@ class Updater:
                 busy_seconds=self._recorder.take_busy_seconds(),
                 step_seconds=step_seconds,
                 memory_bytes=peak_memory_bytes(self._groups.device),
+                weight_versions=max(held.weights.peak_alive for held in self._held.values()),
             )
             self._totals[batch] = self._reducer.total(share)
             self._step_seconds[batch] = step_seconds
@@ -233,7 +234,6 @@ class Updater:
         slack = self._needed.pop(batch) - totals.there_seconds
         schedule = self._schedule
         assert schedule is not None
-        weights = [held.weights for held in self._held.values()]
         record = StepRecord(
             batch=batch,
             loss=totals.loss,
@@ -246,7 +246,7 @@ class Updater:
             memory_bytes=totals.memory_bytes,
             gradient_delay=max(schedule.gradient_delays[stage] for stage in self._held),
             slack_seconds=None if schedule.updates_stage_by_stage else slack,
-            weight_versions=max(own.peak_alive for own in weights),
+            weight_versions=totals.weight_versions,
             in_flight=self._recorder.peak_in_flight,
         )
         self._recorder.step(record)
