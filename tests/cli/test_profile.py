@@ -79,3 +79,19 @@ def test_a_module_of_the_users_own_becomes_a_graph(tmp_path: Path) -> None:
     }
     assert graph.provenance["model"] == FACTORY
     assert graph.provenance["microbatch_size"] == "4"
+
+
+def test_a_hugging_face_model_becomes_a_graph(tmp_path: Path) -> None:
+    """Its layers are called as those of graphs of its config; its samples have a length."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra hf)")
+    from tests.models.huggingface.toys import CONFIGS  # noqa: PLC0415
+
+    CONFIGS["llama"].save_pretrained(tmp_path / "llama")
+    source, output = str(tmp_path / "llama"), tmp_path / "graph.json"
+    length = GPTFlags(sequence_length=8)
+    profile(source, model=length, microbatch_size=2, repetitions=1, output=output)
+    names = [layer.name for layer in read_graph(output).graph.layers]
+
+    assert names == ["embedding", "block_0", "block_1", "final_norm", "head", "loss"]
+    with pytest.raises(InputError, match=r"nothing given beside .*for samples of --sequence-length"):
+        profile(source, microbatch_size=2)

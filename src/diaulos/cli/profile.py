@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from diaulos.cli.output import make_console, note, print_json
 from diaulos.clusters.files import write_cluster
 from diaulos.errors import InputError
-from diaulos.models.factories import MadeModel, load_model
+from diaulos.models.factories import MadeModel, load_model, pretrained_model
 from diaulos.models.files import format_graph, write_graph
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.graph import LayerGraph
@@ -28,7 +28,7 @@ _SIZES = ("layers", "width", "heads", "sequence_length")
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPTFlags:
-    """The sizes of a GPT, where no factory is given."""
+    """The sizes of a GPT, where no other model is given."""
 
     layers: int | None = None
     """Transformer blocks, without embedding and head."""
@@ -61,7 +61,7 @@ class GPTFlags:
 
 
 def profile(
-    factory: str | None = None,
+    source: str | None = None,
     /,
     *,
     model: GPTFlags | None = None,
@@ -81,9 +81,10 @@ def profile(
 
     Parameters
     ----------
-    factory
-        module:factory, a function that returns a LayeredModel, or a torch module and a tuple of
-        example inputs; or give the sizes of a GPT.
+    source
+        A Hugging Face model (its folder or config.json, with --sequence-length), or module:factory,
+        a function that returns a LayeredModel, or a torch module and a tuple of example inputs; or
+        give the sizes of a GPT.
     model
         The sizes of a GPT.
     microbatch_size
@@ -106,7 +107,7 @@ def profile(
         Print the layer graph as JSON instead of the table.
 
     """
-    made = _model(factory, model or GPTFlags())
+    made = _model(source, model or GPTFlags())
     samples = made.samples if microbatch_size is None else microbatch_size
     if samples is None:
         raise InputError("--microbatch-size not given", "prices are those of a microbatch")
@@ -133,15 +134,24 @@ def profile(
     _show(graph, as_json=as_json, written=[path for path in (output, cluster) if path])
 
 
-def _model(factory: str | None, flags: GPTFlags) -> MadeModel:
-    if factory is None:
+def _model(source: str | None, flags: GPTFlags) -> MadeModel:
+    if source is None:
         return MadeModel(model=flags.model())
-    if flags.given():
+    given = set(flags.given())
+    if Path(source).exists():
+        if given != {"--sequence-length"} or flags.sequence_length is None:
+            raise InputError(
+                f"{', '.join(sorted(given)) or 'nothing'} given beside {source}",
+                "a Hugging Face model is measured for samples of --sequence-length",
+            )
+        made = pretrained_model(Path(source), sequence_length=flags.sequence_length)
+        return MadeModel(model=made)
+    if given:
         raise InputError(
-            f"{', '.join(flags.given())} given beside {factory}",
+            f"{', '.join(flags.given())} given beside {source}",
             "a model is made by a factory or of sizes, not both",
         )
-    return load_model(factory)
+    return load_model(source)
 
 
 def _optimizer(name: str) -> AdamW | SGD:

@@ -52,6 +52,20 @@ def load_model(reference: str) -> MadeModel:
     return MadeModel(model=replace(model, settings={"model": reference}), samples=samples)
 
 
+def pretrained_model(path: Path, *, sequence_length: int) -> LayeredModel:
+    """The Hugging Face model of a folder or a `config.json`; it needs transformers."""
+    try:
+        # Takes seconds to import, and only these models need it.
+        from diaulos.models.huggingface.model import read_pretrained  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{path} needs {error.name}",
+            "Hugging Face models are built by transformers",
+            "pip install 'diaulos[hf]'",
+        ) from None
+    return read_pretrained(path, sequence_length=sequence_length)
+
+
 def find_factory(reference: str) -> Callable[[], Any]:
     """The function that `module:factory` names."""
     module, colon, name = reference.partition(":")

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from diaulos.documents import Value
-from diaulos.models.factories import find_factory
+from diaulos.models.factories import find_factory, pretrained_model
 from diaulos.models.gpt import GPTConfig, gpt
 from diaulos.models.layers import LayeredModel
 
@@ -38,16 +38,8 @@ def _pretrained(value: Value, base: Path, sequence_length: Value | None) -> Laye
         raise value.error(
             "is a path", "a run of such a model says how long samples are", "data.sequence_length"
         )
-    try:
-        # Takes seconds to import, and only these models need it.
-        from diaulos.models.huggingface.model import read_pretrained  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise value.error(
-            f"needs {error.name}",
-            "Hugging Face models are built by transformers",
-            "pip install 'diaulos[hf]'",
-        ) from None
-    return read_pretrained(base / value.text(), sequence_length=sequence_length.integer(minimum=1))
+    length = sequence_length.integer(minimum=1)
+    return pretrained_model(base / value.text(), sequence_length=length)
 
 
 def _parse_gpt(value: Value) -> GPTConfig:
