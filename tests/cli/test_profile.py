@@ -93,5 +93,5 @@ def test_a_hugging_face_model_becomes_a_graph(tmp_path: Path) -> None:
     names = [layer.name for layer in read_graph(output).graph.layers]
 
     assert names == ["embedding", "block_0", "block_1", "final_norm", "head", "loss"]
-    with pytest.raises(InputError, match=r"nothing given beside .*for samples of --sequence-length"):
+    with pytest.raises(InputError, match=r"nothing given .*for samples of --sequence-length"):
         profile(source, microbatch_size=2)
