@@ -2,14 +2,14 @@
 
 Usage: python benchmarks/pipelining.py [speed] [memory]; both if none is given.
 
-Both run in turn on the same ranks, in one run, and the ratio is that of each turn. Four ranks sleep
+Both run in turn on the same ranks, in one run, and of each the fastest step counts: what else a
+machine does makes steps slower and none faster. Four ranks sleep
 instead of computing, since that is honest on fewer cores; two ranks do either. The stages of a
 rank together take the time of the first column for a microbatch, a third of it forward.
 """
 
 import gc
 import os
-import statistics
 import sys
 import time
 from collections import defaultdict
@@ -37,7 +37,7 @@ from diaulos.units import format_bytes, format_seconds
 WIDTH = 256
 CHUNKS = 2
 """Blocks of a rank, each a stage of its own where the schedule has several."""
-ROUNDS = 5
+ROUNDS = 6
 STEPS = 6
 """Of a round; the first does not count."""
 MICROBATCH_SECONDS = (0.001, 0.005, 0.020)
@@ -223,7 +223,7 @@ def run_alone(workload: Workload, groups: Groups) -> list[float]:
 
 
 Turns = dict[str, list[float]]
-"""By runtime and schedule, the median step of each turn."""
+"""By runtime and schedule, the steps of all turns."""
 
 
 def speed_of(rank: LocalRank, workloads: list[Workload]) -> list[Turns]:
@@ -237,28 +237,19 @@ def _speed(workload: Workload, groups: Groups) -> Turns:
     turns: defaultdict[str, list[float]] = defaultdict(list)
     for turn in range(ROUNDS):
         for schedule in OURS:
-            ours = run_ours(workload, schedule, groups, turn)
-            turns[f"ours {schedule}"].append(statistics.median(ours))
-            theirs = run_torch(workload, schedule, groups)
-            turns[f"torch {schedule}"].append(statistics.median(theirs))
-        two_buffers = run_ours(workload, "2bw", groups, turn)
-        turns["ours 2bw"].append(statistics.median(two_buffers))
-        turns["alone"].append(statistics.median(run_alone(workload, groups)))
+            turns[f"ours {schedule}"] += run_ours(workload, schedule, groups, turn)
+            turns[f"torch {schedule}"] += run_torch(workload, schedule, groups)
+        turns["ours 2bw"] += run_ours(workload, "2bw", groups, turn)
+        turns["alone"] += run_alone(workload, groups)
     return dict(turns)
 
 
-def of_slowest_rank(by_rank: list[Turns]) -> Turns:
-    """The step of each turn on the rank that took longest."""
+def fastest(by_rank: list[Turns]) -> dict[str, float]:
+    """The fastest step of each, as long as it took on the slowest rank."""
     return {
-        name: [max(each) for each in zip(*(t[name] for t in by_rank), strict=True)]
+        name: min(max(each) for each in zip(*(turns[name] for turns in by_rank), strict=True))
         for name in by_rank[0]
     }
-
-
-def ratio(turns: Turns, name: str, over: str) -> str:
-    """The median of the ratios of each turn."""
-    pairs = zip(turns[name], turns[over], strict=True)
-    return f"{statistics.median(one / other for one, other in pairs):.3f}"
 
 
 def speed_workloads(ranks: int) -> Iterator[Workload]:
@@ -288,20 +279,21 @@ def print_speed(console: Console) -> None:
         workloads = list(speed_workloads(ranks))
         by_rank = run_ranks(speed_of, workloads, ranks=ranks, timeout_seconds=1500)
         for workload, results in zip(workloads, zip(*by_rank, strict=True), strict=True):
-            turns = of_slowest_rank(list(results))
-            alone = statistics.median(turns["alone"]) / workload.microbatches
+            steps = fastest(list(results))
+            alone = steps["alone"]
+            microbatch = format_seconds(alone / workload.microbatches)
             for schedule in OURS:
-                ours, theirs = f"ours {schedule}", f"torch {schedule}"
+                ours, theirs = steps[f"ours {schedule}"], steps[f"torch {schedule}"]
                 table.add_row(
-                    f"{workload.name}: {format_seconds(alone)} a microbatch",
+                    f"{workload.name}: {microbatch} a microbatch",
                     schedule,
-                    format_seconds(statistics.median(turns[theirs])),
-                    format_seconds(statistics.median(turns[ours])),
-                    ratio(turns, ours, theirs),
-                    ratio(turns, ours, "alone"),
+                    format_seconds(theirs),
+                    format_seconds(ours),
+                    f"{ours / theirs:.3f}",
+                    f"{ours / alone:.3f}",
                 )
-            step = format_seconds(statistics.median(turns["ours 2bw"]))
-            table.add_row("", "2bw", "-", step, "-", ratio(turns, "ours 2bw", "alone"))
+            ours = steps["ours 2bw"]
+            table.add_row("", "2bw", "-", format_seconds(ours), "-", f"{ours / alone:.3f}")
     console.print(table)
 
 
