@@ -24,6 +24,8 @@ bench: $(VENV)/.train
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/sleeping.py
 	$(BIN)/python benchmarks/slow_reduction.py
+	$(BIN)/python benchmarks/pipelining.py
+	$(BIN)/python benchmarks/overhead.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/refresh.py README.md docs/*.md

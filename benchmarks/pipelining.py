@@ -5,7 +5,8 @@ Usage: python benchmarks/pipelining.py [speed] [memory]; both if none is given.
 Both run in turn on the same ranks, in one run, and of each the fastest step counts: what else a
 machine does makes steps slower and none faster. Four ranks sleep
 instead of computing, since that is honest on fewer cores; two ranks do either. The stages of a
-rank together take the time of the first column for a microbatch, a third of it forward.
+rank together take the time of the first column for a microbatch, a third of it forward. Ours knows
+the norm of the gradient over all stages before each update; torch's is measured without and with.
 """
 
 import gc
@@ -35,9 +36,10 @@ from diaulos.training.rank import train_rank
 from diaulos.units import format_bytes, format_seconds
 
 WIDTH = 256
+CLIP_NORM = 1.0
 CHUNKS = 2
 """Blocks of a rank, each a stage of its own where the schedule has several."""
-ROUNDS = 6
+ROUNDS = 4
 STEPS = 6
 """Of a round; the first does not count."""
 MICROBATCH_SECONDS = (0.001, 0.005, 0.020)
@@ -137,6 +139,7 @@ def make_job(workload: Workload, schedule: str, steps: int) -> TrainingJob:
         microbatch_size=1,
         batches=steps,
         make_optimizer=partial(torch.optim.SGD, lr=0.0),
+        clip_norm=CLIP_NORM,
     )
 
 
@@ -148,18 +151,32 @@ def run_ours(workload: Workload, schedule: str, groups: Groups, turn: int) -> li
     return [step.step_seconds for step in trained.steps[1:]]
 
 
-def run_torch(workload: Workload, schedule: str, groups: Groups) -> list[float]:
-    """The seconds of each step but the first, of torch's own runtime."""
+def run_torch(
+    workload: Workload, schedule: str, groups: Groups, *, clips: bool = False
+) -> list[float]:
+    """The seconds of each step but the first, of torch's own runtime.
+
+    Whether it clips the gradient by its norm over all stages, as ours does, is for the caller.
+    """
     step, parameters = torch_step(workload, schedule, groups.rank)
     optimizer = torch.optim.SGD(parameters, lr=0.0)
     seconds = []
     for _ in range(STEPS):
         start = time.perf_counter()
         step()
+        if clips:
+            _clip(parameters)
         optimizer.step()
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - start)
     return seconds[1:]
+
+
+def _clip(parameters: list[nn.Parameter]) -> None:
+    gradients = [weight.grad for weight in parameters if weight.grad is not None]
+    square = torch.nn.utils.get_total_norm(gradients).square()
+    dist.all_reduce(square)
+    torch.nn.utils.clip_grads_with_norm_(parameters, CLIP_NORM, square.sqrt())
 
 
 def torch_step(
@@ -239,6 +256,7 @@ def _speed(workload: Workload, groups: Groups) -> Turns:
         for schedule in OURS:
             turns[f"ours {schedule}"] += run_ours(workload, schedule, groups, turn)
             turns[f"torch {schedule}"] += run_torch(workload, schedule, groups)
+            turns[f"clipping {schedule}"] += run_torch(workload, schedule, groups, clips=True)
         turns["ours 2bw"] += run_ours(workload, "2bw", groups, turn)
         turns["alone"] += run_alone(workload, groups)
     return dict(turns)
@@ -274,7 +292,16 @@ def speed_workloads(ranks: int) -> Iterator[Workload]:
 
 def print_speed(console: Console) -> None:
     """Steps of both, and of 2BW over the work alone."""
-    table = Table("stages", "schedule", "torch", "ours", "ours / torch", "ours / work alone")
+    table = Table(
+        "stages",
+        "schedule",
+        "torch",
+        "torch, clipping",
+        "ours, clipping",
+        "ours / torch",
+        "ours / torch, clipping",
+        "ours / work alone",
+    )
     for ranks in (2, 4):
         workloads = list(speed_workloads(ranks))
         by_rank = run_ranks(speed_of, workloads, ranks=ranks, timeout_seconds=1500)
@@ -284,16 +311,21 @@ def print_speed(console: Console) -> None:
             microbatch = format_seconds(alone / workload.microbatches)
             for schedule in OURS:
                 ours, theirs = steps[f"ours {schedule}"], steps[f"torch {schedule}"]
+                clipping = steps[f"clipping {schedule}"]
                 table.add_row(
                     f"{workload.name}: {microbatch} a microbatch",
                     schedule,
                     format_seconds(theirs),
+                    format_seconds(clipping),
                     format_seconds(ours),
                     f"{ours / theirs:.3f}",
+                    f"{ours / clipping:.3f}",
                     f"{ours / alone:.3f}",
                 )
             ours = steps["ours 2bw"]
-            table.add_row("", "2bw", "-", format_seconds(ours), "-", f"{ours / alone:.3f}")
+            table.add_row(
+                "", "2bw", "-", "-", format_seconds(ours), "-", "-", f"{ours / alone:.3f}"
+            )
     console.print(table)
 
 
@@ -345,7 +377,7 @@ def print_memory(console: Console) -> None:
 def main() -> None:
     """Print the tables that are asked for."""
     asked = sys.argv[1:] or ["speed", "memory"]
-    console = Console(width=130)
+    console = Console(width=150)
     # What is freed goes back at once, so that what a process holds is what it needs.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")
     if "speed" in asked:
