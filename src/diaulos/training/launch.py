@@ -128,7 +128,8 @@ def work(run: RunFile, checkpoint: Checkpoint | None) -> None:
             save_pretrained(run.pretrained_folder, run.job, trained)
     except StoppedError as stopped:
         if groups.is_speaker:
-            print(f"\ndiaulos: {stopped}", file=sys.stderr, flush=True)  # noqa: T201
+            behind = "\n" if sys.stdout.isatty() else ""  # the line that lives there
+            print(f"{behind}diaulos: {stopped}", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(stopped.exit_status)
     except DiaulosError as error:
         print(f"diaulos: [rank {rank}] {error}", file=sys.stderr, flush=True)  # noqa: T201
