@@ -51,14 +51,14 @@ def by_priority(shop: Shop, priority: Sequence[float]) -> Times:
 def justified(shop: Shop, times: Times) -> tuple[Times, Orders]:
     """The times after moving all to the late end and back, as long as that gains something."""
     mirrored = shop.mirrored
-    best: tuple[Times, Orders] | None = None
+    best = inserted(shop, times.start)  # nothing starts later than it did
     while True:
         late, _ = inserted(mirrored, [-end for end in times.end])
         whole = late.seconds
-        times, orders = inserted(shop, [whole - end for end in late.end])
-        if best is not None and times.seconds >= best[0].seconds - _ROUNDING:
+        found = inserted(shop, [whole - end for end in late.end])
+        if found[0].seconds >= best[0].seconds - _ROUNDING:
             return best
-        best = times, orders
+        best, times = found, found[0]
 
 
 def inserted(shop: Shop, priority: Sequence[float]) -> tuple[Times, Orders]:
@@ -78,9 +78,7 @@ def inserted(shop: Shop, priority: Sequence[float]) -> tuple[Times, Orders]:
         rank, seconds = shop.rank[one], shop.seconds[one]
         now = max((end[first] + hop for first, hop in shop.before[one]), default=0.0)
         spans = taken[rank]
-        place = bisect_right(spans, now, key=lambda span: span[0])
-        if place:
-            now = max(now, spans[place - 1][1])
+        place = bisect_right(spans, now, key=lambda span: span[1])  # the first that ends later
         while place < len(spans) and spans[place][0] < now + seconds - _ROUNDING:
             now = max(now, spans[place][1])
             place += 1
