@@ -98,6 +98,7 @@ def test_nothing_fits(tmp_path: Path, capsys: Capture) -> None:
         ((*CLUSTER, "--sequence-length", "8"), "--batch-size not given"),
         ((*CLUSTER, "--batch-size", "8"), "--sequence-length not given"),
         ((*CLUSTER, *BATCH, "--devices", "8"), "--devices given for a model"),
+        ((*CLUSTER, *BATCH, "--no-recompute", "--reserve", "2GiB"), "--recompute, --reserve given"),
         ((*CLUSTER, *BATCH, "--planner", "equal"), "--planner"),
         ((*CLUSTER, *BATCH, "-o", "plan.json", "--trainer", "megatron"), "--output"),
         ((*CLUSTER, *BATCH, "--hidden", "64"), "--hidden given beside"),

@@ -29,10 +29,10 @@ def make_app() -> App:
     )
     for name, summary in (
         ("demo", "Profile, plan, simulate and train a small GPT on this machine."),
-        ("profile", "Measure the layers of a GPT on this machine."),
+        ("profile", "Measure the layers of a model on this machine."),
         ("estimate", "Step time and memory of one given configuration, without running it."),
         ("validate", "Recompute published measurements, and say how far off the estimates are."),
-        ("plan", "Find the fastest plan for a layer graph on a cluster."),
+        ("plan", "Find the fastest way to train a model, or to cut a layer graph, on a cluster."),
         ("frontier", "The best time against devices, or against their memory."),
         ("compare", "Planners and ablations side by side on one problem."),
         ("check", "Check and price a plan file again."),

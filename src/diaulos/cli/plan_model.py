@@ -1,7 +1,7 @@
 """`diaulos plan` for a model: the best way to train it on a cluster of known devices."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from diaulos.cli.models import ModelFlags, is_factory
 from diaulos.cli.output import make_console, print_json
-from diaulos.cli.problem import ProblemFlags
+from diaulos.cli.problem import ProblemFlags, UnsizedFlags
 from diaulos.clusters.expression import find_cluster
 from diaulos.documents import read_json
 from diaulos.errors import InfeasibleError, InputError
@@ -172,17 +172,15 @@ def _demand(
 
 
 def _refuse_flags_of_graphs(flags: ProblemFlags) -> None:
-    given = {
-        "--devices": flags.devices,
-        "--memory": flags.memory,
-        "--bandwidth": flags.unsized.bandwidth,
-        "--microbatches": flags.unsized.microbatches,
-        "--cost-model": flags.unsized.cost_model,
-    }
-    named = [flag for flag, value in given.items() if value is not None]
+    """Raise where a flag is given that the search for configurations does not go by."""
+    usual = UnsizedFlags()
+    others = {field.name for field in fields(usual)} - {"cluster", "batch_size", "schedule"}
+    named = [name for name in ("devices", "memory") if getattr(flags, name) is not None]
+    named += sorted(name for name in others if getattr(flags.unsized, name) != getattr(usual, name))
     if named:
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in named)
         raise InputError(
-            f"{', '.join(named)} given for a model",
+            f"{words} given for a model",
             "a layer graph is planned with them; a model with --cluster, --batch-size and "
             "--sequence-length",
         )
@@ -194,4 +192,6 @@ def _model_words(config: Path | None, model: ModelFlags) -> str:
     named = {"hidden": model.hidden, "layers": model.layers, "heads": model.heads}
     named |= {"vocab": model.vocab, "kv-heads": model.kv_heads, "ffn": model.ffn}
     named |= {"experts": model.experts}
+    if model.experts is not None:
+        named |= {"active-experts": model.active_experts}
     return " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
